@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ftbuild.engine import daemon
-from ftbuild.errors import FtbuildError, PublishError
+from ftbuild.errors import FtbuildError
 from ftbuild.gates.report import VERIFY
 from ftbuild.host import failures
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import (
-    committed,
-    compiler_cache,
     gates,
     names,
     pinned,
     publish,
     tagging,
     trust,
-    trusted_objects,
 )
 from ftbuild.publishing.session import Options, PublishSession, local_ids
 from ftbuild.publishing.status import PublishStatus, query
@@ -98,13 +94,9 @@ def _require_tested(session: PublishSession, plan: Plan, report: Reporter) -> No
     """Raise PublishError unless images that may be published are staged, or built here."""
     staged, local = publish.ready(session, plan)
     for product in PRODUCTS:
-        if product in staged:
-            labels = session.staging.config(staged[product].image).labels
-        else:
-            found = daemon.image(session.client, local[product])
-            if found is None:
-                raise PublishError(f"{plan.tag(product)} has gone", hint="invoke build")
-            labels = found.labels
-        compiler_cache.require(plan, product, labels, allowed=session.options.allow_shared_cache)
-        committed.require(plan, product, labels, allowed=session.options.allow_dirty)
-        trusted_objects.require(plan, product, labels, session.folder(plan), session.trusted, report)
+        labels: Mapping[str, str] = (
+            session.staging.config(staged[product].image).labels
+            if product in staged
+            else session.local_labels(local[product])
+        )
+        publish.require_publishable(session, plan, product, labels, report)

@@ -164,9 +164,27 @@ def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, 
             report(f"reading the layers of the staged {product} image, which was pushed elsewhere")
             layers.require(session.staging, there)
     return staged or {
-        product: session.stage(plan, product, image, session.options.names.staged(plan, product), report)
+        product: _stage(session, plan, product, image, session.options.names.staged(plan, product), report)
         for product, image in local.items()
     }
+
+
+def _stage(
+    session: PublishSession, plan: Plan, product: str, image: str, tag: str, report: Reporter
+) -> RemoteImage:
+    """Push a local image, unless its labels say already that it is not published."""
+    require_publishable(session, plan, product, session.local_labels(image), report)
+    return session.stage(plan, product, image, tag, report)
+
+
+def require_publishable(
+    session: PublishSession, plan: Plan, product: str, labels: Mapping[str, str], report: Reporter
+) -> None:
+    """Raise PublishError for an image that, by its labels, is not published with the session's options."""
+    options = session.options
+    compiler_cache.require(plan, product, labels, allowed=options.allow_shared_cache)
+    committed.require(plan, product, labels, allowed=options.allow_dirty)
+    trusted_objects.require(plan, product, labels, session.folder(plan), session.trusted, report)
 
 
 def ready(session: PublishSession, plan: Plan) -> tuple[dict[str, RemoteImage], dict[str, str]]:
@@ -220,7 +238,7 @@ def _publish_unsmoked(
         local = f"{plan.tag(product)}{names.UNSMOKED}"
         image = untested.derive(session.client, plan, product, local)
         staged = f"{session.options.names.staged(plan, product)}{names.UNSMOKED}"
-        remote = session.stage(plan, product, image, staged, report)
+        remote = _stage(session, plan, product, image, staged, report)
         tag = f"{names.tag(plan, product)}{names.UNSMOKED}"
         candidate = Candidate(plan, product, remote, local, tag, [VERIFY])
         digests[product] = _publish_image(session, candidate, report)
@@ -232,11 +250,7 @@ def _publish_image(session: PublishSession, candidate: Candidate, report: Report
     """Attest a staged image, set its immutable tag, and return the digest; a tag that is set stays."""
     product = candidate.product
     labels = session.staging.config(candidate.image.image).labels
-    options = session.options
-    compiler_cache.require(candidate.plan, product, labels, allowed=options.allow_shared_cache)
-    committed.require(candidate.plan, product, labels, allowed=options.allow_dirty)
-    folder = session.folder(candidate.plan)
-    trusted_objects.require(candidate.plan, product, labels, folder, session.trusted, report)
+    require_publishable(session, candidate.plan, product, labels, report)
     if there := session.repository.head(candidate.tag):
         trust.require_same(session, there.digest, candidate)
         return there.digest

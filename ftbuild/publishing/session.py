@@ -85,6 +85,13 @@ class PublishSession:
         except ImageNotBuilt as absent:
             raise absent.converted(PublishError) from absent
 
+    def local_labels(self, image: str) -> Mapping[str, str]:
+        """Return the labels of a local image by its id; PublishError if it has gone."""
+        found = daemon.image(self.client, image)
+        if found is None:
+            raise PublishError(f"the image {image} has gone from the engine", hint="invoke build")
+        return found.labels
+
     def staged(self, plan: Plan) -> dict[str, RemoteImage]:
         """Return the images in the staging repository by kind; PublishError if one is missing.
 

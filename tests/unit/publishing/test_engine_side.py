@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,11 +63,11 @@ class Engine:
             api=SimpleNamespace(push=self.push),
         )
 
-    def add(self, name: str, image: str, **attrs: Any) -> None:
+    def add(self, name: str, image: str, labels: Mapping[str, str] | None = None, **attrs: Any) -> None:
         def tag(repository: str, label: str) -> None:
             self.asked.append(("tag", image, f"{repository}:{label}"))
 
-        self.images[name] = SimpleNamespace(id=image, tag=tag, attrs=attrs)
+        self.images[name] = SimpleNamespace(id=image, tag=tag, attrs=attrs, labels=labels or {})
 
     def get(self, name: str) -> Any:
         if name not in self.images:

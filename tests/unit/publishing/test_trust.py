@@ -21,7 +21,7 @@ from ftbuild.errors import HostError, PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.host import locks, shell
 from ftbuild.plan import PRODUCTS, Plan, Revision
-from ftbuild.publishing import names, remote_image, tagging, untested
+from ftbuild.publishing import committed, names, remote_image, tagging, untested
 from ftbuild.publishing.attest import manifests, provenance, sbom, vex
 from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.upload import upload
@@ -505,6 +505,23 @@ def test_untested_images_are_compared_and_signed_like_tested_ones(
     assert signed
     assert publish(signer) == publish() == "present"
     assert signatures(shelf) == signed
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "why"),
+    [
+        (committed.REVISION, "0123abc-dirty", "built from files that are not committed"),
+        (definitions.CACHE_LABEL, "remote", "compiled with a remote compiler cache"),
+    ],
+)
+def test_what_its_labels_keep_from_publication_is_not_even_pushed(
+    shelf: Shelf, cell: Plan, unsmoked: Unsmoked, label: str, value: str, why: str
+) -> None:
+    """Pushing and compressing took minutes, after which the same was said."""
+    for image in unsmoked.images.values():
+        image.labels = {label: value}
+    refused(shelf.publish(cell, allow_unsmoked=True), why)
+    assert unsmoked.asked == []
 
 
 @pytest.mark.parametrize("changed", ["statements", "image"])
