@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 from typing import IO
 
 from ftbuild.host import disk
-from ftbuild.publishing import layers
+from ftbuild.publishing import compressed_layers, layers
 from ftbuild.publishing.attest import manifests
 from ftbuild.publishing.piece_stream import PieceStream
 from ftbuild.publishing.remote_image import RemoteImage
@@ -43,7 +43,8 @@ def has(image: RemoteImage, compression: str) -> bool:
 class Compressor:
     """Compresses the layers of images, each once, whichever images share it.
 
-    Its files lie in `scratch`: the default folder for temporary files is memory on many systems.
+    Its files lie in `scratch`, the work folder: the default folder for temporary files is memory on many
+    systems. What it has compressed is stored there, for later commands.
     """
 
     scratch: Path
@@ -79,14 +80,25 @@ class Compressor:
     def _layer(self, repository: Repository, layer: Part, diff_id: str, report: Reporter) -> Descriptor:
         key = repository.name, diff_id
         if key not in self._made:
-            self.scratch.mkdir(parents=True, exist_ok=True)
-            disk.require(self.scratch, layer.size, "compressing a layer")
-            with TemporaryFile(dir=self.scratch) as file:
-                content = layers.checked(repository, layer, diff_id)
-                descriptor = compress(_reported(content, report), file)
-                repository.put_file(file, descriptor)
-            self._made[key] = descriptor
+            self._made[key] = self._known(repository, diff_id) or self._pack(
+                repository, layer, diff_id, report
+            )
         return self._made[key]
+
+    def _known(self, repository: Repository, diff_id: str) -> Descriptor | None:
+        """Return the layer as an earlier command has compressed it, if the registry still has it."""
+        known = compressed_layers.find(self.scratch, diff_id)
+        return Descriptor(LAYER, *known) if known and repository.has_blob(known[0]) else None
+
+    def _pack(self, repository: Repository, layer: Part, diff_id: str, report: Reporter) -> Descriptor:
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        disk.require(self.scratch, layer.size, "compressing a layer")
+        with TemporaryFile(dir=self.scratch) as file:
+            content = layers.checked(repository, layer, diff_id)
+            descriptor = compress(_reported(content, report), file)
+            repository.put_file(file, descriptor)
+        compressed_layers.note(self.scratch, diff_id, descriptor.digest, descriptor.size)
+        return descriptor
 
 
 def compress(pieces: Iterable[bytes], file: IO[bytes]) -> Descriptor:

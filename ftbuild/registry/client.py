@@ -255,9 +255,12 @@ class Repository:
 
     def put_file(self, file: IO[bytes], descriptor: Descriptor) -> None:
         """Store the content of a file as the blob of a descriptor, unless the registry has it already."""
-        has = self._request("HEAD", f"blobs/{descriptor.digest}", expected=_OK_OR_MISSING)
-        if has.status == 404:
+        if not self.has_blob(descriptor.digest):
             self._upload(file, descriptor)
+
+    def has_blob(self, digest: str) -> bool:
+        """Return whether the repository has a blob (distribution-spec v1.1, "Checking if content exists")."""
+        return self._request("HEAD", f"blobs/{digest}", expected=_OK_OR_MISSING).status != 404
 
     def config(self, manifest: Manifest) -> ImageConfig:
         """Return the configuration of an image, given its manifest (image-spec v1.1, config.md)."""
