@@ -83,16 +83,19 @@ class Conclusion:
 
     def config(self, sources: Sources) -> dict[str, dict[str, str]]:
         """Return the config.ini to write, by section: these keys, and what else the old one has."""
-        sections = {key.partition(".")[0] for key in self.keys} - {"structure"}
-        made: dict[str, dict[str, str]] = {section: {} for section in sections}
-        standing = {sources.section(f"{section}."): section for section in sections}
+        made: dict[str, dict[str, str]] = {key.partition(".")[0]: {} for key in self.keys}
+        standing = {section: sources.section(section) for section in made}
         for key, value in sources.values.items():
-            section, _, name = key.partition(".")
-            if section in standing or section not in config_ini.SECTIONS:
-                made.setdefault(standing.get(section, section), {})[name] = value
+            written, _, name = key.partition(".")
+            # One section may stand for several, as [t5] does for an encoder and a decoder.
+            sections = [section for section, other in standing.items() if other == written]
+            if not sections and written not in config_ini.SECTIONS:
+                sections = [written]
+            for section in sections:
+                made.setdefault(section, {})[name] = value
         for key, source in self.keys.items():
             section, _, name = key.partition(".")
-            made.setdefault(section, {})[name] = source.value
+            made[section][name] = source.value
         return made
 
 
@@ -130,7 +133,7 @@ def fitting(
     """Return `key=value` where the files contradict; none where they contradict each other."""
     sentences = []
     for part in described.parts:
-        solutions = solving.solve(part, sizes, {GPUS: gpus, **dict(solving.absent_switches(part, sizes))})
+        solutions = _solutions(part, sizes, gpus)
         if len(solutions) != 1:
             return []
         settings = {part.data_type: _TYPES[solutions[0].item]}
@@ -156,11 +159,15 @@ def _switches(part: LoadedPart) -> dict[str, str]:
     return {fact: loading.first_key(part, fact) for fact in part.facts if loading.is_switch(part, fact)}
 
 
+def _solutions(part: LoadedPart, sizes: Mapping[str, int], gpus: int) -> list[solving.Solution]:
+    return solving.solve(part, sizes, {GPUS: gpus, **dict(solving.absent_switches(part, sizes))})
+
+
 def _solved(
     part: LoadedPart, sizes: Mapping[str, int], gpus: int, sources: Sources, known: dict[str, SourcedValue]
 ) -> dict[str, int]:
     """Return the facts that follow from the files, and add the type of the weights to `known`."""
-    solutions = solving.solve(part, sizes, {GPUS: gpus, **dict(solving.absent_switches(part, sizes))})
+    solutions = _solutions(part, sizes, gpus)
     values = {**sources.values, **{key: solution.value for key, solution in known.items()}}
     if len(solutions) > 1:
         hidden = loading.numbers(part, values, gpus).or_zero("hidden")

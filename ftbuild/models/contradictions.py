@@ -91,7 +91,7 @@ def _require_prefix(tokenizer: Tokenizer, prefix: bool) -> None:
     )
     there = any(
         step.get("type") == "Prepend"
-        or (step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never")
+        or (step.get("type") == "Metaspace" and step.get("prepend_scheme") != "never")
         for step in parts
     )
     if there != prefix:

@@ -126,18 +126,22 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a pattern of models.yaml: one for each of its layers and each GPU."""
+    """The files of a pattern of models.yaml: one for each of its layers and each GPU.
+
+    `task` is what a learned prompt is for, which may have any name.
+    """
 
     pattern: str
     file: ExpectedFile
     layers: Sequence[int]
+    task: str = ""
 
     def names(self, gpus: int) -> Iterator[str]:
         """Yield the names."""
-        counters = list(dict.fromkeys(_COUNTER.findall(self.pattern)))
+        counters = [name for name in dict.fromkeys(_COUNTER.findall(self.pattern)) if name != TASK]
         ranges = [range(gpus) if counter == GPUS else self.layers for counter in counters]
         for counts in itertools.product(*ranges):
-            yield self.pattern.format(**dict(zip(counters, counts, strict=True)))
+            yield self.pattern.format(**dict(zip(counters, counts, strict=True)), **{TASK: self.task})
 
 
 def read_files(part: LoadedPart) -> dict[str, str]:
@@ -282,8 +286,7 @@ def _prompts(part: LoadedPart, known: Numbers, item_type: str) -> Iterator[Files
         length = _of_key(known.values, f"{section}.prompt_length")
         for pattern, size in tables.items():
             if length and (file := _expected_file(part, known, pattern, f"{length} * {size}", item_type)):
-                literal = str(name).replace("{", "{{").replace("}", "}}")
-                yield Files(pattern.replace(f"{{{TASK}}}", literal), file, ())
+                yield Files(pattern, file, (), str(name))
 
 
 def _applies(other: Instead, known: Numbers) -> bool:

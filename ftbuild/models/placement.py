@@ -301,7 +301,7 @@ def _lacking(
     config: Config, family: str, source: checkpoint.Checkpoint, left_out: LeftOut
 ) -> tuple[str, ...]:
     """Return why an image that leaves this out cannot serve the checkpoint."""
-    size = obstacles.head_size(source.facts) if config.models.families[family].checkpoint.head_sizes else None
+    size = obstacles.head_size(source.facts) if config.models.families[family].tensors else None
     return tuple(lacks.refusals(left_out, lacks.Needed(head_size=size)))
 
 

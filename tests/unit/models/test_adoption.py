@@ -69,6 +69,19 @@ def keys_of(family: str, section: str = "") -> set[str]:
     return {key for part in found.parts for key in part.keys if key.startswith(section)}
 
 
+def in_order(family: str) -> list[str]:
+    found = MODELS.families[family].loading
+    assert found
+    return list(dict.fromkeys(key for part in found.parts for key in (*part.keys, *part.more_keys)))
+
+
+def without_config(family: str, place: Path) -> Path:
+    """Write a model of the family's newest converter, and take its config.ini away."""
+    made = Model(family, MODELS.families[family].converters[-1]).write(place)
+    (made / config_ini.FILE).unlink()
+    return made
+
+
 @pytest.mark.parametrize("gpus", [1, 2])
 @pytest.mark.parametrize("data_type", ["fp32", "fp16"])
 @pytest.mark.parametrize(
@@ -99,6 +112,7 @@ def test_what_was_concluded_from_what_is_said(tmp_path: Path) -> None:
     assert re.search(r"gptj.head_num = 4 +config.ini, \[gpt\] n_head = 4\n", text)
     assert re.search(r"gptj.size_per_head = 16 +sizes of the files, and gptj.head_num\n", text)
     assert re.search(r"gptj.inter_size = 256 +sizes of the files\n", text)
+    assert re.findall(r"^  (\S+) = ", text, re.MULTILINE) == in_order("gptj")
 
 
 @pytest.mark.parametrize(
@@ -208,6 +222,53 @@ def test_a_model_without_config_ini_is_asked_for_what_no_file_tells(
             assert made[key] == values[key], key
 
 
+def test_keys_are_told_in_the_order_of_the_family_wherever_they_are_from(tmp_path: Path) -> None:
+    model = Model("t5", MODELS.families["t5"].converters[-1])
+    place = model.write(tmp_path)
+    values = {key: value for key, value in model.values().items() if key != "structure.use_gated_activation"}
+    weight_files.write_config(place, values)
+    concluded = adopted(place).concluded
+    assert concluded["structure.use_gated_activation"].source == "files that are there, or not"
+    assert list(concluded) == [key for key in in_order("t5") if key in concluded]
+
+
+WORDS = "geglu or gated-gelu or reglu or gated-relu or siglu or gated-silu"
+HEADS_OF = "the files tell {0}.head_num * {0}.size_per_head = 64"
+
+
+@pytest.mark.parametrize(
+    ("family", "served_as", "missing"),
+    [
+        (
+            "bloom", "gpt",
+            {
+                "gpt.head_num": HEADS_OF.format("gpt"), "gpt.size_per_head": HEADS_OF.format("gpt"),
+                "gpt.start_id": "", "gpt.end_id": "", "gpt.use_attention_linear_bias": "",
+                "gpt.activation_type": "", "gpt.layernorm_type": "",
+            },
+        ),
+        (
+            "llama", "gptneox",
+            {
+                "gptneox.head_num": HEADS_OF.format("gptneox"),
+                "gptneox.size_per_head": HEADS_OF.format("gptneox"), "gptneox.rotary_embedding": "",
+                "gptneox.start_id": "", "gptneox.end_id": "",
+                "gptneox.activation_type": f"{WORDS}, by the files that are there",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_what_no_file_tells_is_asked_for_in_one_message(
+    family: str, served_as: str, missing: Mapping[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as asked:
+        adopted(without_config(family, tmp_path), family=served_as)
+    lines = [f"{key}: {known}" if known else key for key, known in missing.items()]
+    first = "neither the files nor config.ini nor config.pbtxt tell:"
+    assert asked.value.what == "\n    ".join([first, *lines])
+    assert asked.value.hint == " ".join(f"--ini {key}=VALUE" for key in missing)
+
+
 def test_what_says_nothing_in_config_json_says_nothing_here(tmp_path: Path) -> None:
     folder = foreign_weights.fauxpilot(tmp_path / "m")
     place = folder / "fastertransformer/1/1-gpu"
@@ -264,6 +325,18 @@ def test_what_config_ini_says_must_fit_the_files(
         assert adopted(folder, dict(options)).family == "gptj"
 
 
+def test_files_of_bf16_are_as_large_as_those_of_fp16(tmp_path: Path) -> None:
+    folder = foreign_weights.fauxpilot(tmp_path / "m", data_type="fp16")
+    place = folder / "fastertransformer/1/1-gpu"
+    keys = {**config_ini.read(place).values, "weight_data_type": "bf16"}
+    foreign_weights.replace_config(place, "gpt", keys)
+    assert adopted(folder).concluded["gptj.weight_data_type"].value == "bf16"
+    foreign_weights.replace_config(place, "gpt", {**keys, "n_layer": 3})
+    with pytest.raises(ConfigError) as refused:
+        adopted(folder)
+    assert refused.value.hint == "if the files are right: --ini gptj.num_layer=2"
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -299,6 +372,15 @@ def test_files_that_are_missing_or_cut_are_refused(tmp_path: Path) -> None:
         bias.unlink()
     with pytest.raises(ConfigError, match=r"gptj is nearest, but there is no model\.lm_head\.bias\.bin"):
         adopted(folder)
+
+
+def test_where_files_contradict_each_other_no_option_helps(tmp_path: Path) -> None:
+    folder = foreign_weights.fauxpilot(tmp_path / "m")
+    file = folder / "fastertransformer/1/1-gpu/model.final_layernorm.weight.bin"
+    weight_files.sparse(file.parent, [(file.name, file.stat().st_size - 4)])
+    with pytest.raises(ConfigError, match=r"model\.final_layernorm\.weight\.bin has 252 bytes") as refused:
+        adopted(folder)
+    assert refused.value.hint == "copy or convert the weights again"
 
 
 def test_a_folder_with_several_weights_asks_which(tmp_path: Path) -> None:

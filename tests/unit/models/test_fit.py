@@ -169,6 +169,24 @@ REFUSED: Mapping[str, tuple[Files, Model, str]] = {
         MODEL,
         "add_prefix_space false, and tokenizer.json begins texts with a blank",
     ),
+    "a tokenizer whose pieces begin no text with a blank": (
+        {
+            "tokenizer": whole(
+                SMALL, SPECIAL, pre_tokenizer={"type": "Metaspace", "prepend_scheme": "never"}
+            ),
+            "tokenizer_config": {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": True},
+        },
+        MODEL,
+        "add_prefix_space true, and tokenizer.json begins no text with a blank",
+    ),
+    "a tokenizer whose pieces begin with a blank by default": (
+        {
+            "tokenizer": whole(SMALL, SPECIAL, pre_tokenizer={"type": "Metaspace"}),
+            "tokenizer_config": {"tokenizer_class": "T5Tokenizer", "add_prefix_space": False},
+        },
+        MODEL,
+        "add_prefix_space false, and tokenizer.json begins texts with a blank",
+    ),
     "CodeGen with a beginning": (
         {
             "tokenizer": whole(SMALL, SPECIAL),
@@ -394,6 +412,169 @@ def test_where_transformers_takes_a_side_a_warning_names_both(case: str, tmp_pat
     files, model, parts = WARNED[case]
     warnings = fit.check(written(tmp_path / "tokenizer", files), model)
     assert [one for one in warnings if all(part in one for part in parts)], warnings
+
+
+@pytest.mark.parametrize(
+    ("parts", "prefix"),
+    [
+        ({"normalizer": {"type": "Prepend", "prepend": "_"}}, True),
+        ({"pre_tokenizer": {"type": "Metaspace"}}, True),
+        ({"pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "first"}}, True),
+        ({"pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "never"}}, False),
+        ({"normalizer": {"type": "Replace", "content": "_"}}, False),
+    ],
+)
+def test_a_blank_in_front_of_texts_is_where_both_files_have_it(
+    parts: Mapping[str, Any], prefix: bool, tmp_path: Path
+) -> None:
+    template = around({"<s>": 11}, {})
+    folder = write(
+        tmp_path / "tokenizer",
+        tokenizer=whole(SMALL, SPECIAL, post_processor=template, **parts),
+        tokenizer_config={**NAMED, "tokenizer_class": "LlamaTokenizer", "add_prefix_space": prefix},
+    )
+    assert fit.check(folder, MODEL) == ()
+
+
+BOTH = around({"<s>": 11}, {"</s>": 10})
+T5_FILES = {"tokenizer": whole(SMALL, SPECIAL, post_processor=around({}, {"</s>": 10}))}
+END = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>"}
+UNSPECIAL = {
+    **whole(SMALL, SPECIAL),
+    "added_tokens": [{"id": 10, "content": "</s>", **FLAGS, "special": False}],
+}
+SAID: Mapping[str, tuple[Files, Model, tuple[str, ...]]] = {
+    "padding of 127 rows": ({"tokenizer": whole(SMALL, SPECIAL)}, Model("gpt", 139, None, 10, "c"), ()),
+    "padding of 128 rows": (
+        {"tokenizer": whole(SMALL, SPECIAL)},
+        Model("gpt", 140, None, 10, "c"),
+        ("the weights have 140 tokens, the tokenizer 12: does it belong to another model?",),
+    ),
+    "no tokens at all": (
+        {"tokenizer": whole({}, {})},
+        Model("gpt", 140, None, None, "c"),
+        ("the weights have 140 tokens, the tokenizer 0: does it belong to another model?",),
+    ),
+    "T5 with its end": (T5_FILES, Model("t5", 12, None, 10, "c"), ()),
+    "a T5 encoder with its end": (T5_FILES, Model("t5-encoder", 12, None, None, "c"), ()),
+    "a T5 encoder without its end": (
+        {"tokenizer": whole(SMALL, SPECIAL)},
+        Model("t5-encoder", 12, None, None, "c"),
+        (
+            "t5-encoder was trained with a token behind every text; this tokenizer adds none, and neither "
+            "does transformers",
+        ),
+    ),
+    "BERT with both": (
+        {"tokenizer": whole(SMALL, SPECIAL, post_processor=BOTH)},
+        Model("bert", 12, None, None, "c"),
+        (),
+    ),
+    "BERT with neither": (
+        {"tokenizer": whole(SMALL, SPECIAL)},
+        Model("bert", 12, None, None, "c"),
+        tuple(
+            f"bert was trained with a token {place} every text; this tokenizer adds none, and neither does "
+            "transformers"
+            for place in ("in front of", "behind")
+        ),
+    ),
+    "T5's start that is not its padding": (
+        {**T5_FILES, "tokenizer_config": {**NAMED, "pad_token": "0"}},
+        Model("t5", 12, 5, 10, "config.ini"),
+        (
+            "config.ini has the start token 5 ('5'), the pad_token of tokenizer_config.json is 0 ('0'): "
+            "answers begin with the former",
+        ),
+    ),
+    "another start": (
+        {"tokenizer": whole(SMALL, SPECIAL), "tokenizer_config": NAMED},
+        Model("gpt", 12, 4, 10, "config.ini"),
+        (
+            "config.ini has the start token 4 ('4'), the bos_token of tokenizer_config.json is 11 ('<s>'): "
+            "prompts begin with what the tokenizer puts there, whatever the former is",
+        ),
+    ),
+    "another start than the one that no file names": (
+        {"tokenizer": whole(SMALL, SPECIAL), "config": {"model_type": "bloom"}},
+        Model("gpt", 12, 4, 10, "config.ini"),
+        (),
+    ),
+    "another end by the class": (
+        {"tokenizer": whole(SMALL, SPECIAL), "config": {"model_type": "bloom"}},
+        Model("gpt", 12, None, 7, "config.ini"),
+        (
+            "config.ini ends answers at token 7 ('7'), the eos_token of BloomTokenizer by default is "
+            "10 ('</s>'): the former is used, as by transformers; answers may stop early, or too late",
+        ),
+    ),
+    "ends that are no ids": (
+        {
+            "tokenizer": whole(SMALL, SPECIAL), "tokenizer_config": END,
+            "generation_config": {"eos_token_id": [10, None, "9", True]},
+        },
+        Model("gpt", 12, None, 10, "config.ini"),
+        (),
+    ),
+    "an end that config.json alone has": (
+        {
+            "tokenizer": whole(SMALL, SPECIAL), "tokenizer_config": END,
+            "generation_config": {"eos_token_id": None}, "config": {"eos_token_id": 2},
+        },
+        Model("gpt", 12, None, 10, "config.ini"),
+        (
+            "config.ini ends answers at token 10 ('</s>'), config.json (eos_token_id) at 2 ('2'): the server "
+            "takes the former, transformers the latter",
+        ),
+    ),
+    "an end that tokenizer.json has as special": (
+        {"tokenizer": whole(SMALL, SPECIAL)}, Model("gpt", 12, None, 10, "config.ini"), (),
+    ),
+    "an end that tokenizer.json alone has as special": (
+        {"tokenizer": whole(SMALL, SPECIAL), "tokenizer_config": {"added_tokens_decoder": {}}},
+        Model("gpt", 12, None, 10, "config.ini"),
+        (),
+    ),
+    "an end that tokenizer_config.json has as special": (
+        {
+            "tokenizer": UNSPECIAL,
+            "tokenizer_config": {"added_tokens_decoder": {"10": {"content": "</s>", "special": True}}},
+        },
+        Model("gpt", 12, None, 10, "config.ini"),
+        (),
+    ),
+    "an end that is added, and not special": (
+        {
+            "tokenizer": UNSPECIAL,
+            "tokenizer_config": {"added_tokens_decoder": {"10": {"content": "</s>", "special": False}}},
+        },
+        Model("gpt", 12, None, 10, "config.ini"),
+        (
+            "config.ini ends answers at token 10 ('</s>'), which is no special token of the tokenizer: they "
+            "may stop early, or too late",
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_what_is_said_is_said_in_full_and_nothing_else(case: str, tmp_path: Path) -> None:
+    files, model, warnings = SAID[case]
+    assert fit.check(written(tmp_path / "tokenizer", files), model) == warnings
+
+
+def test_a_link_out_of_the_folder_is_not_followed_for_the_end_of_answers(tmp_path: Path) -> None:
+    folder = write(tmp_path / "tokenizer", tokenizer=whole(SMALL, SPECIAL), tokenizer_config=NAMED)
+    other = write(tmp_path / "other", generation_config={"eos_token_id": 3})
+    (folder / fit.GENERATION).symlink_to(other / fit.GENERATION)
+    with pytest.raises(ConfigError, match="leads out of"):
+        fit.check(folder, MODEL)
+
+
+def test_a_checkpoint_has_the_tokens_of_its_config_json() -> None:
+    facts = {"vocabulary": 12, "start": 11, "end": 10, "layers": 2}
+    assert fit.of_checkpoint("gpt", facts) == Model("gpt", 12, 11, 10, "config.json")
+    assert fit.of_checkpoint("bert", {"vocabulary": 12}) == Model("bert", 12, None, None, "config.json")
 
 
 def test_nothing_is_said_of_files_that_agree(tmp_path: Path) -> None:

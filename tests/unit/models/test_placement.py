@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,20 @@ import pytest
 
 from ftbuild import matrix
 from ftbuild.config import loader
+from ftbuild.config.families import REQUEST_FACTS, GpuMemory
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import placement
-from ftbuild.models.gpu_memory import RESERVE_BYTES, Footprint, Load
-from ftbuild.models.placement import GpuKind, Placement
+from ftbuild.features import LeftOut
+from ftbuild.models import conversion, gpu_memory, placement
+from ftbuild.models.conversion import ConversionRequest
+from ftbuild.models.gpu_memory import CUBLAS_BYTES, RESERVE_BYTES, Footprint, Load
+from ftbuild.models.placement import Fit, GpuKind, Placement
 from ftbuild.planning import make_plan
 from ftbuild.sm import Sm
 from testing import ROOT, forked
 from testing.configurations import REVISION
 from testing.model_files import CHECKPOINTS, HEADER, safetensors
+from testing.weight_files import FACTS
 
 GPTJ_6B = {"n_layer": 28, "n_head": 16, "n_embd": 4096, "vocab_size": 50400, "rotary_dim": 64}
 GPTJ_PARAMETERS = 6_050_882_784
@@ -61,11 +66,9 @@ def placed(
     release: str = "22.12",
     most: int = 8,
     here: tuple[GpuKind, ...] = (),
-    slot_tokens: int = 0,
+    **others: Any,
 ) -> Placement:
-    return placement.place(
-        config, release, family, folder, load or Load(), most, here, slot_tokens=slot_tokens
-    )
+    return placement.place(config, release, family, folder, load or Load(), most, here, **others)
 
 
 def needed(found: Placement, name: str) -> dict[str, int | str]:
@@ -172,6 +175,28 @@ def test_the_worst_moment_counts() -> None:
     assert Footprint(weights=100, cache=20, buffers=5, loading=20, reserve=7).total == 132
 
 
+REQUEST = {
+    "batch": 3, "beams": 2, "rows": 6, "input": 50, "output": 14, "length": 64, "padded_vocabulary": 304,
+    "padding": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(REQUEST_FACTS))
+def test_formulas_may_name_every_number_of_a_request(name: str, config: Config) -> None:
+    converter = config.models.families["gptj"].converters[0]
+    allocated = GpuMemory(source="by hand", buffers={"one": name})
+    load = Load(batch=3, beams=2, input_len=50, output_len=14)
+    found = gpu_memory.footprint(converter, allocated, {**FACTS, "vocabulary": 301}, 1, "fp16", load)
+    assert found.buffers == CUBLAS_BYTES + 2 * REQUEST[name]
+
+
+def test_a_conversion_tells_the_memory_that_a_plan_tells(config: Config, make: Make) -> None:
+    folder = make("gptj", **GPTJ_6B)
+    request = ConversionRequest("gptj", folder, folder / "out")
+    planned = conversion.plan_conversion(config, "22.12", request)
+    assert planned.on_gpu == placed(config, "gptj", folder).footprints[1, "fp16"]
+
+
 def test_a_file_of_another_type_is_converted_on_the_gpu(config: Config, make: Make) -> None:
     found = placed(config, "gptj", make("gptj", **GPTJ_6B)).footprints
     assert found[1, "fp32"].loading == 0
@@ -186,6 +211,14 @@ def test_the_least_number_of_gpus_is_named_for_each_kind_of_gpu(config: Config, 
     assert needed(found, "T4") == {"fp32": 2, "fp16": 1, "bf16": "no such type", "int8": "no such type"}
     assert needed(placed(config, "gptj", folder, Load(batch=16)), "T4")["fp16"] == 2
     assert needed(placed(config, "gptj", folder, most=1), "L4")["fp32"] == "too big"
+
+
+def test_a_gpu_holds_what_is_as_large_as_its_memory(config: Config, make: Make) -> None:
+    folder = make("gptj", **GPTJ_6B)
+    total = placed(config, "gptj", folder).footprints[1, "fp16"].total
+    kinds = tuple(GpuKind(f"{less} less", Sm(80), total - less) for less in (0, 1))
+    found = placed(config, "gptj", folder, here=kinds)
+    assert [needed(found, kind.name)["fp16"] for kind in kinds] == [1, 2]
 
 
 def test_only_numbers_that_the_model_can_be_split_by_count(config: Config, make: Make) -> None:
@@ -225,6 +258,10 @@ def test_int8_weights_take_a_byte_each_and_their_scales_two(config: Config, make
     assert (half.cache, half.buffers) == (quantized.cache, quantized.buffers)
     # The largest that is converted on the GPU: the table of tokens, which stays fp16, or of positions.
     assert (half.loading, quantized.loading) == (4 * 1024 * 256, 4 * 1024 * 256)
+    gpt = make("gpt", n_layer=3, n_head=4, n_embd=256, vocab_size=504)
+    flat = placed(config, "gpt", gpt, Load(1, 1, 8, 8)).footprints
+    # A matrix that becomes int8 is so before it gets to the GPU.
+    assert (flat[1, "fp16"].loading, flat[1, "int8"].loading) == (4 * 4 * 256 * 256, 4 * 504 * 256)
     two = found[2, "fp16"].weights - found[2, "int8"].weights
     assert two == matrices // 2 - 2 * 3 * (3 + 4) * 256 // 2 - 2 * 3 * 2 * 256
 
@@ -271,6 +308,39 @@ def test_a_text_that_the_kernels_do_not_take_is_refused(config: Config, make: Ma
 def test_a_request_that_the_model_has_no_positions_for_is_refused(config: Config, make: Make) -> None:
     with pytest.raises(ConfigError, match="12 and 8 tokens are more than the model takes: 16"):
         placed(config, "gpt", make("gpt"), Load(1, 1, 12, 8))
+
+
+HEADS_OF_32 = "it is built for heads of 64 and 128, and the model has heads of 32"
+
+
+def test_a_model_whose_heads_the_image_lacks_fits_on_no_gpu(config: Config, make: Make) -> None:
+    """Encoders have no kernels of the decoder's attention."""
+    left_out, load = LeftOut((), (64, 128)), Load(1, 1, 8, 8)
+    found = placed(config, "gpt", make("gpt"), load, most=2, left_out=left_out)
+    assert (found.footprints, found.impossible) == ({}, {1: HEADS_OF_32, 2: HEADS_OF_32})
+    narrow = {**T5_3B, "d_kv": 32, "model_type": "t5"}
+    for family, settings in (("bert", {**BERT_SMALL, "num_attention_heads": 12}), ("t5-encoder", narrow)):
+        load, folder = placement.load_of(config, family, 1, 8, None, None), make(family, **settings)
+        assert placed(config, family, folder, load, left_out=left_out) == placed(config, family, folder, load)
+
+
+def test_an_image_without_int8_or_beams_serves_all_else(config: Config, make: Make) -> None:
+    folder, load = make("gpt", n_head=4, n_embd=256), Load(1, 1, 8, 8)
+    whole, lean = (
+        placed(config, "gpt", folder, load, left_out=LeftOut(features)).footprints
+        for features in ((), ("beams", "int8"))
+    )
+    assert lean == {key: found for key, found in whole.items() if key[1] != "int8"} != whole
+    with pytest.raises(ConfigError, match="built without beams, and a row is to have 2") as refused:
+        placed(config, "gpt", folder, Load(1, 2, 8, 8), left_out=LeftOut(("beams",)))
+    assert (refused.value.where, refused.value.hint) == ("--beams", "leave it out, or beams out of --without")
+
+
+def test_keys_of_the_checkpoint_that_change_nothing_can_be_ignored(config: Config, make: Make) -> None:
+    folder, load = make("gpt", flavour="sweet"), Load(1, 1, 8, 8)
+    with pytest.raises(ConfigError, match="flavour = 'sweet'"):
+        placed(config, "gpt", folder, load)
+    assert placed(config, "gpt", folder, load, ignored=["flavour"]).impossible.keys() == {3, 5, 6, 7, 8}
 
 
 def test_a_family_of_the_cpu_has_no_gpu(make: Make) -> None:
@@ -324,6 +394,12 @@ def test_shorter_slots_are_more(config: Config, make: Make) -> None:
     assert counts[0] < counts[1] < counts[2]
 
 
+@pytest.mark.parametrize(("free", "count"), [(40, 10), (39, 9), (4, 1), (3, 0), (-1, 0), (1000, 64)])
+def test_slots_share_what_weights_the_reserve_and_two_workspaces_leave(free: int, count: int) -> None:
+    found = Footprint(weights=100, cache=7, buffers=8, loading=9, reserve=50, slot=3)
+    assert found.slots(100 + 50 + 2 * CUBLAS_BYTES + free) == count
+
+
 def test_a_gpu_that_no_slot_fits_on_has_none() -> None:
     assert Footprint(weights=10**9, cache=0, buffers=0, loading=0, slot=10**9).slots(10**9) == 0
     assert Footprint(weights=10**9, cache=0, buffers=0, loading=0).slots(10**12) == 0
@@ -345,8 +421,7 @@ def test_who_generates_has_slots_in_releases_that_do_in_flight(release: str, con
     has = {name: placement.tokens_of_a_slot(config, name, plan, None) for name in config.models.families}
     generating = {"gpt", "opt", "bloom", "mpt", "gptj", "codegen", "gptneox", "llama", "t5"}
     able = set() if release in ("22.03", "22.07") else generating
-    assert {name for name, tokens in has.items() if tokens} == able
-    assert {has[name] for name in able} <= {2048}
+    assert has == {name: 2048 if name in able else 0 for name in config.models.families}
     for name in config.models.families:
         if name in able:
             assert placement.tokens_of_a_slot(config, name, plan, 512) == 512
@@ -374,13 +449,60 @@ def test_slots_are_told_to_people_and_to_programs(config: Config, make: Make) ->
     assert "--instances" not in placed(config, "gptj", folder).render()
 
 
+SMALL = Placement(
+    family="gpt",
+    release="22.12",
+    folder=Path("checkpoint"),
+    facts={"layers": 2, "heads": 4},
+    load=Load(input_len=8, output_len=8),
+    impossible={3: "4 heads cannot be split over 3 GPUs"},
+    footprints={(1, "fp16"): Footprint(375 * 10**6, 0, 10**7, 0, 10**9)},
+    fits=[Fit(GpuKind("Small", Sm(75), 1_500_000_000), dict.fromkeys(placement.SERVED, 1), {"fp16": 9})],
+    source="by hand",
+    slot_tokens=16,
+)
+SAID = """\
+gpt, release 22.12: layers 2, heads 4
+1 x 8 tokens at once, answers of 8
+
+GB on each GPU; in all: while the last weight is loaded, or in a request
+(as FasterTransformer allocates, at most; the reserve for CUDA itself is that of an H200)
+GPUs    type    weights    cache    buffers    loading    reserve    in all
+------  ------  ---------  -------  ---------  ---------  ---------  --------
+1       fp16    0.38       0.00     0.01       0.00       1.00       1.39
+not 3: 4 heads cannot be split over 3 GPUs
+
+GPUs of one kind that the model needs (tensor parallel); in brackets, \
+the sessions of 16 tokens that it holds there at once:
+GPU    SM    GB    fp32    fp16    bf16    int8
+-----  ----  ----  ------  ------  ------  ------
+Small  75    2     1       1 (9)   1       1
+
+On several GPUs that hold it each, model-repo --instances answers the most requests, and
+convert --gpus a few of them sooner where layers are wide: GPT-J 6B's, not T5-3B's."""
+
+
+def test_a_plan_is_told_to_people_in_two_tables() -> None:
+    said = SAID.splitlines()
+    assert SMALL.render().splitlines() == said
+    # The advice is for models that one GPU holds.
+    split = replace(SMALL, fits=[replace(SMALL.fits[0], gpus=dict.fromkeys(placement.SERVED, 2))])
+    assert split.render().splitlines()[:-1] == said[:-4]
+    without = replace(SMALL, slot_tokens=0, load=Load(2, 4, 8, 0)).render().splitlines()
+    assert without[1] == "2 x 8 tokens at once, 4 beams"
+    assert without[-4] == "GPUs of one kind that the model needs (tensor parallel):"
+
+
 def test_what_is_told_is_the_same_for_people_and_for_programs(config: Config, make: Make) -> None:
     here = GpuKind("NVIDIA A10", Sm(86), 23028 * 2**20, 1)
     found = placed(config, "gptj", make("gptj", **GPTJ_6B), Load(batch=8, beams=2), most=3, here=(here,))
     told: Any = found.as_dict()
     assert told["load"] == {"batch": 8, "beams": 2, "input_len": 512, "output_len": 512}
     assert told["facts"]["rotary"] == 64
-    assert [each["gpus"] for each in told["impossible"]] == [3]
+    named = {key: told[key] for key in ("family", "release", "checkpoint")}
+    assert named == {"family": "gptj", "release": "22.12", "checkpoint": str(found.folder)}
+    assert told["impossible"] == [{"gpus": 3, "why": found.impossible[3]}]
+    assert "16 heads cannot be split over 3 GPUs" in found.impossible[3]
     assert told["source"].startswith("FasterTransformer v5.3 GptJ.cc:83-160")
     first = told["gpus"][0]
     assert first == {
