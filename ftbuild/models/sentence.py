@@ -104,7 +104,7 @@ def carried(weights: ConvertedModel) -> Sentence | None:
     return Sentence(
         untrusted.plain(settings["pooling"]),
         {"0": False, "1": True}.get(settings["normalized"] or ""),
-        int(longest) if longest.isdecimal() and 0 < len(longest) < 10 else None,
+        int(longest) if longest.isdecimal() and len(longest) < 10 else None,
         obstacles=tuple(untrusted.plain(each) for each in (settings["obstacles"] or "").split("; ") if each),
     )
 

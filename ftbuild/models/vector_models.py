@@ -35,6 +35,8 @@ IDS, LENGTHS, ANSWER = "input_ids", "input_lengths", "embeddings"
 # A parameter of the first model: the most tokens of a text.
 LONGEST = "longest"
 _TABLES = "tables"
+# What `embedding` reads them as: numpy has no bf16.
+_STORED = ("fp32", "fp16")
 _CODE = Path(vectors.__file__).parent
 _SHARED = ("answering.py", "vectors.py")
 _CONVERT = "run invoke convert again"
@@ -175,7 +177,8 @@ def _unusable(weights: config_ini.ConvertedModel, keys: str) -> ConfigError:
 
 def _check_tables(weights: config_ini.ConvertedModel, known: Embedding, hidden: int) -> None:
     """Raise ConfigError unless the tables are whole rows, and config.ini says what is needed to read them."""
-    row = hidden * ITEM_BYTES.get(weights.values.get("weight_data_type", ""), 0)
+    stored = weights.values.get("weight_data_type")
+    row = hidden * ITEM_BYTES[stored] if stored in _STORED else 0
     epsilon = -1.0
     with contextlib.suppress(ValueError):
         epsilon = float(weights.values.get(known.epsilon, ""))

@@ -161,8 +161,7 @@ def read(folder: Path) -> Declared:
     else:
         for name, content in read_object(folder / SPECIAL).items():
             if name in (*ATTRIBUTES, MORE):
-                more = written.get(MORE) if name == MORE else None
-                written[name] = _merged(more, content) if name == MORE else _forced(content)
+                written[name] = _merged(written.get(MORE), content) if name == MORE else _forced(content)
                 sources[name] = SPECIAL
         names = {token.content for value in written.values() for token in _named(value)}
         added = {

@@ -33,9 +33,7 @@ def load(folder: Path) -> Tokenizer:
     whole = (folder / declared.TOKENIZER).is_file()
     if refused := declaration.obstacle(whole):
         raise ValueError(refused)
-    tokenizer = (
-        Tokenizer.from_file(str(folder / declared.TOKENIZER)) if whole else _byte_level(folder, declaration)
-    )
+    tokenizer = Tokenizer.from_file(str(folder / declared.TOKENIZER)) if whole else _byte_level(folder)
     # Training may have left lengths in the file; prompts are neither cut nor padded to them.
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -61,13 +59,16 @@ def load(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def _byte_level(folder: Path, declaration: declared.Declared) -> Tokenizer:
-    """Return GPT-2's tokenizer (transformers v4.46.3 tokenization_gpt2.py, convert_slow_tokenizer.py)."""
+def _byte_level(folder: Path) -> Tokenizer:
+    """Return GPT-2's tokenizer (transformers v4.46.3 tokenization_gpt2.py, convert_slow_tokenizer.py).
+
+    Whether a text begins with a blank is for `_follow`.
+    """
     vocabulary = declared.read_object(folder / declared.VOCABULARY)
     # The first line is a header, and the last one ends with a line break.
     lines = (folder / declared.MERGES).read_text(encoding="utf-8").split("\n")[1:-1]
     tokenizer = Tokenizer(models.BPE(vocabulary, [tuple(line.split()) for line in lines]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=declaration.flag("add_prefix_space"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 

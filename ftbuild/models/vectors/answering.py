@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-class Answering:
+class Answering(ABC):
     """A model that answers each request by itself, from the tensors that it `takes`."""
 
     name: str
@@ -29,13 +30,13 @@ class Answering:
         }
         self.start({name: value["string_value"] for name, value in config["parameters"].items()})
 
+    @abstractmethod
     def start(self, parameters: Mapping[str, str]) -> None:
         """Get ready to answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answer(self, *arrays: Array) -> Mapping[str, Array]:
         """Return every output for the arrays that the model takes; ValueError for those that it refuses."""
-        raise NotImplementedError
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Return one response for each request; an error of one stays in its response."""

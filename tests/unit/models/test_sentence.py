@@ -96,6 +96,7 @@ OTHERS: Mapping[str, tuple[Any, Mapping[str, Any], str]] = {
     "another module": ((*USUAL[:2], module("LayerNorm", "2_LayerNorm")), {}, "has a module LayerNorm"),
     "code of its own": ((module("custom.Transformer"), *USUAL[1:]), {}, "has a module custom.Transformer"),
     "no pooling": ((USUAL[0], USUAL[2]), {}, "has 0 modules Pooling"),
+    "two models": ((USUAL[0], *USUAL), {}, "has 2 modules Transformer"),
     "another order": ((USUAL[0], USUAL[2], USUAL[1]), {}, "in the order Transformer, Normalize, Pooling"),
     "small letters": (USUAL, {"sentence_bert_config": {"do_lower_case": True}}, "has do_lower_case"),
     "prompts that are left out": (
@@ -137,9 +138,45 @@ def test_a_choice_that_contradicts_the_checkpoint_is_served_with_a_warning_that_
     assert served_pooling(Pooling("mean", normalized=True), MEAN, WIDTH)[1] == ()
 
 
+def test_a_choice_where_the_checkpoint_has_no_pooling_is_told_so(tmp_path: Path) -> None:
+    said = sentence.read(write(tmp_path / "in", {}, (USUAL[0], USUAL[2])))
+    _, warnings = served_pooling(Pooling("mean"), said, WIDTH)
+    assert warnings == (
+        "not served: modules.json has 0 modules Pooling",
+        "the checkpoint has the pooling none, --pooling is mean: the latter is served",
+    )
+
+
 def test_states_of_another_width_are_those_of_another_model() -> None:
     with pytest.raises(ConfigError, match="states of 9 values, the weights have 8"):
         served_pooling(Pooling(), replace(MEAN, width=9), WIDTH)
+
+
+def test_the_states_are_as_wide_as_the_pooling_says(tmp_path: Path) -> None:
+    said = sentence.read(write(tmp_path / "in", modes(mean_tokens=True)))
+    with pytest.raises(ConfigError, match="states of 8 values, the weights have 6"):
+        served_pooling(Pooling(), said, 6)
+
+
+def test_a_width_and_a_length_of_one_are_numbers_and_none_at_all_is_refused(tmp_path: Path) -> None:
+    def read(name: str, width: int, longest: int) -> Sentence | None:
+        pooling = {"word_embedding_dimension": width}
+        return sentence.read(
+            write(tmp_path / name, pooling, sentence_bert_config={"max_seq_length": longest})
+        )
+
+    assert read("one", 1, 1) == replace(MEAN, width=1, longest=1)
+    with pytest.raises(ConfigError, match=r"^word_embedding_dimension is 0, not a whole number from 1 to "):
+        read("no values", 0, 1)
+    with pytest.raises(ConfigError, match=r"^max_seq_length is 0, not a whole number from 1 to "):
+        read("no tokens", 1, 0)
+
+
+def test_a_prompt_without_text_is_none(tmp_path: Path) -> None:
+    prompts = {"prompts": {"query": "", "document": None}, "default_prompt_name": "document"}
+    pooling = {**modes(mean_tokens=True), "include_prompt": False}
+    said = sentence.read(write(tmp_path / "in", pooling, config_sentence_transformers=prompts))
+    assert said == replace(MEAN, width=WIDTH)
 
 
 def test_a_text_is_as_long_as_the_checkpoint_says_and_prompts_are_told(tmp_path: Path) -> None:
@@ -166,6 +203,8 @@ def test_the_folder_of_the_transformer_alone_finds_its_modules(tmp_path: Path) -
     assert (said.pooling, said.longest) == ("cls", 7)
     (tmp_path / "in/other").mkdir()
     assert sentence.read(tmp_path / "in/other") is None
+    # It is beside the Transformer, and no checkpoint.
+    assert sentence.read(tmp_path / "in/1_Pooling") is None
 
 
 @pytest.mark.parametrize(
@@ -183,6 +222,15 @@ def test_malformed_files_are_refused(modules: Any, what: str, tmp_path: Path) ->
         sentence.read(write(tmp_path / "in", modes(mean_tokens=True), modules))
 
 
+@pytest.mark.parametrize("name", ["modules.json", "sentence_bert_config.json", "1_Pooling/config.json"])
+def test_a_link_that_leads_out_of_the_checkpoint_is_not_followed(name: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "in", modes(mean_tokens=True), sentence_bert_config={"max_seq_length": 5})
+    (folder / name).rename(tmp_path / "outside.json")
+    (folder / name).symlink_to(tmp_path / "outside.json")
+    with pytest.raises(ConfigError, match=f"'{Path(name).name}' is a link that leads out of the folder"):
+        sentence.read(folder)
+
+
 @pytest.mark.parametrize(
     "said", [MEAN, Sentence("max", False, 256, obstacles=("a", "b")), Sentence("cls", None)]
 )
@@ -192,3 +240,19 @@ def test_weights_carry_what_the_checkpoint_says(said: Sentence, tmp_path: Path) 
     assert sentence.carried(weights) is None
     config_ini.add(tmp_path, {sentence.SECTION: said.values()})
     assert sentence.carried(weights) == said
+
+
+def test_what_no_file_says_is_not_carried() -> None:
+    assert Sentence("cls", obstacles=("a",)).values() == {"pooling": "cls", "obstacles": "a"}
+    assert Sentence("cls", True, 5).values() == {"pooling": "cls", "normalized": "1", "longest": "5"}
+
+
+@pytest.mark.parametrize(
+    ("written", "longest"), [("999999999", 999999999), ("9999999999", None), ("many", None), ("-5", None)]
+)
+def test_a_length_that_somebody_has_written_into_weights_is_a_number_or_none(
+    written: str, longest: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "config.ini").write_text(f"[{sentence.SECTION}]\npooling = mean\nlongest = {written}\n")
+    carried = sentence.carried(ConvertedModel(tmp_path, "bert", 1, {}))
+    assert carried == Sentence("mean", longest=longest)

@@ -17,6 +17,7 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt, repository, vector_models, weights
 from ftbuild.models.repository import RepositoryOptions
+from ftbuild.models.vector_models import Pooling
 from ftserve import requirements
 from testing import bytelevel, ensembles, python_backend
 from testing.t5_encoder import TEMPLATE
@@ -48,6 +49,65 @@ t5_with_bias = false
 use_gated_activation = 1
 position_embedding_type = relative
 """
+# What a server reads of the models around the backend.
+CPU = 'backend: "python" instance_group [ { count: 1 kind: KIND_CPU } ]'
+TEXTS = """
+input [
+  { name: "input_ids" data_type: TYPE_UINT32 dims: [ -1 ] },
+  { name: "input_lengths" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+"""
+VECTOR = 'output [ { name: "embeddings" data_type: TYPE_FP32 dims: [ 6 ] } ]'
+AROUND = {
+    "checking": CPU
+    + TEXTS
+    + """
+output [
+  { name: "input_ids" data_type: TYPE_UINT32 dims: [ -1 ] },
+  { name: "sequence_length" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+parameters { key: "vocabulary" value: { string_value: "300" } }
+parameters { key: "longest" value: { string_value: "4096" } }
+""",
+    "pooling": CPU
+    + VECTOR
+    + """
+input [
+  { name: "output_hidden_state" data_type: TYPE_FP32 dims: [ -1, -1 ] },
+  { name: "input_lengths" data_type: TYPE_UINT32 dims: [ 1 ] }
+]
+parameters { key: "pooling" value: { string_value: "mean" } }
+parameters { key: "normalized" value: { string_value: "1" } }
+""",
+    "ensemble": TEXTS
+    + VECTOR
+    + """
+platform: "ensemble"
+ensemble_scheduling {
+  step [
+    {
+      model_name: "checking" model_version: -1
+      input_map { key: "input_ids" value: "input_ids" }
+      input_map { key: "input_lengths" value: "input_lengths" }
+      output_map { key: "input_ids" value: "checking_input_ids" }
+      output_map { key: "sequence_length" value: "checking_sequence_length" }
+    },
+    {
+      model_name: "fastertransformer" model_version: -1
+      input_map { key: "input_ids" value: "checking_input_ids" }
+      input_map { key: "sequence_length" value: "checking_sequence_length" }
+      output_map { key: "output_hidden_state" value: "output_hidden_state" }
+    },
+    {
+      model_name: "pooling" model_version: -1
+      input_map { key: "output_hidden_state" value: "output_hidden_state" }
+      input_map { key: "input_lengths" value: "input_lengths" }
+      output_map { key: "embeddings" value: "embeddings" }
+    }
+  ]
+}
+""",
+}
 
 
 @pytest.fixture
@@ -116,6 +176,8 @@ def test_a_repository_has_a_model_before_the_backend_and_one_behind_it(options: 
         "fastertransformer/config.pbtxt", "fastertransformer/1/1-gpu/config.ini",
         "pooling/config.pbtxt", "pooling/1/model.py", "pooling/1/answering.py", "pooling/1/vectors.py",
     }  # fmt: skip
+    places = [place for place in vector_models.tokenizer_places() if (folder / place).is_dir()]
+    assert places == ["checking/1/tokenizer"]
     ours, theirs = (sorted(f.name for f in at.glob("*.bin")) for at in (
         folder / "fastertransformer/1/1-gpu", options.weights
     ))  # fmt: skip
@@ -133,6 +195,15 @@ def test_every_step_fits_the_next(options: RepositoryOptions, dtype: str) -> Non
     ensembles.check(configs)
     (answer,) = configs["ensemble"].output
     assert list(answer.dims) == [HIDDEN]
+
+
+def test_a_server_is_told_everything_of_the_models_around_the_backend(options: RepositoryOptions) -> None:
+    assert options.vectors
+    made = vector_models.configs(TEMPLATE, config_ini.read(options.weights), options.vectors, Pooling())
+    assert made == {
+        name: config_pbtxt.text(config_pbtxt.parse(f'name: "{name}" max_batch_size: 64 {wanted}'))
+        for name, wanted in AROUND.items()
+    }
 
 
 def test_requests_are_computed_together_if_their_rows_are_equally_long(options: RepositoryOptions) -> None:
@@ -184,6 +255,18 @@ def test_weights_that_do_not_say_their_size_make_no_repository(options: Reposito
 
 def test_a_text_may_have_4096_tokens_whatever_the_checkpoint_says(options: RepositoryOptions) -> None:
     assert vector_models.longest_text(served(options)) == 4096
+
+
+@pytest.mark.parametrize(
+    ("written", "longest"), [('"12"', 12), ('"0"', None), ('"-3"', None), ('"many"', None), ("", None)]
+)
+def test_a_length_that_somebody_has_written_into_a_repository_is_a_number_or_none(
+    written: str, longest: int | None, tmp_path: Path
+) -> None:
+    (tmp_path / "checking").mkdir()
+    parameter = f'parameters {{ key: "longest" value: {{ string_value: {written} }} }}' if written else ""
+    (tmp_path / "checking/config.pbtxt").write_text(f'name: "checking" {parameter}')
+    assert vector_models.longest_text(tmp_path) == longest
 
 
 def test_what_the_encoder_can_take_goes_through_as_it_is(

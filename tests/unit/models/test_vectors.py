@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +20,7 @@ from ftbuild.models.repository import RepositoryOptions
 from ftbuild.models.vector_models import Pooling
 from ftbuild.models.vectors import vectors
 from ftserve import requirements
-from testing import ROOT, bytelevel, ensembles
+from testing import ROOT, bytelevel, ensembles, scripts
 from testing.bert import TEMPLATE
 
 Array = np.ndarray[Any, Any]
@@ -78,7 +76,7 @@ def converted(config: Config, folder: Path, out: Path, **options: Any) -> Path:
     found = conversion.plan_conversion(config, "22.12", ConversionRequest("bert", folder, out, **options))
     assert {script.name for script in found.scripts} == {"bert_weights.py", "checkpoint_tensors.py"}
     (argv,) = found.commands(str(folder), str(out), str(ROOT / "ftbuild" / "models"))
-    done = subprocess.run([sys.executable, *argv[1:]], capture_output=True, text=True, check=False)
+    done = scripts.run(argv)
     assert done.returncode == 0, done.stderr
     made = out / weights.folder_name(found.request.gpus)
     gpus, facts = found.request.gpus, found.checkpoint.facts
@@ -201,12 +199,26 @@ def test_the_probe_of_a_server_asks_the_ensemble_for_one_vector(options: Reposit
     assert {tensor.name: tensor.value for tensor in asked.inputs} == {"input_ids": 0, "input_lengths": 1}
 
 
-def unreadable(folder: Path) -> None:
-    (folder / "config.ini").write_text((folder / "config.ini").read_text().replace("1e-05", "much"))
+def ini(written: str, other: str) -> Callable[[Path], None]:
+    """Let config.ini say something else."""
+
+    def spoil(folder: Path) -> None:
+        text = (folder / "config.ini").read_text()
+        assert written in text
+        (folder / "config.ini").write_text(text.replace(written, other))
+
+    return spoil
 
 
-def no_width(folder: Path) -> None:
-    (folder / "config.ini").write_text((folder / "config.ini").read_text().replace("hidden_size", "hid"))
+def of_two_bytes(data_type: str) -> Callable[[Path], None]:
+    """Let the values of all weights have two bytes; which ones they are does not matter."""
+
+    def halve(folder: Path) -> None:
+        ini("= fp32", f"= {data_type}")(folder)
+        for file in folder.glob("*.bin"):
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+    return halve
 
 
 def no_table(folder: Path) -> None:
@@ -220,8 +232,12 @@ def half_a_row(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "what"),
     [
-        (unreadable, "no usable weight_data_type and layer_norm_eps"),
-        (no_width, "no usable hidden_size"),
+        (ini("1e-05", "much"), "no usable weight_data_type and layer_norm_eps"),
+        (ini("1e-05", "1.0"), "no usable weight_data_type and layer_norm_eps"),
+        (ini("1e-05", "-0.1"), "no usable weight_data_type and layer_norm_eps"),
+        (ini("= fp32", "= int8"), "no usable weight_data_type and layer_norm_eps"),
+        (of_two_bytes("bf16"), "no usable weight_data_type and layer_norm_eps"),
+        (ini("hidden_size", "hid"), "no usable hidden_size"),
         (no_table, "model.embeddings.LayerNorm.bias.bin has 0 bytes"),
         (half_a_row, f"word_embeddings.weight.bin has {HIDDEN * 4 + 2} bytes"),
     ],
@@ -233,6 +249,18 @@ def test_weights_without_usable_tables_make_no_repository(
     with pytest.raises(ConfigError, match=what):
         served(options)
     assert not options.out.exists()
+
+
+def test_tables_may_have_two_bytes_for_a_value(options: RepositoryOptions) -> None:
+    of_two_bytes("fp16")(options.weights)
+    folder = served(options)
+    assert ensembles.parameters(folder, "embedding")["stored_as"] == "fp16"
+    assert vector_models.longest_text(folder) == POSITIONS
+
+
+def test_a_norm_may_add_nothing_to_the_variance(options: RepositoryOptions) -> None:
+    ini("1e-05", "0")(options.weights)
+    assert ensembles.parameters(served(options), "embedding")["epsilon"] == "0"
 
 
 @pytest.mark.parametrize(
