@@ -59,6 +59,7 @@ def _action(session: PublishSession, status: PublishStatus, report: Reporter) ->
     plan, options = status.plan, session.options
     if not status.is_complete:
         pinned.require(plan)
+        publish.require_signer(session)
     there = {product: digest for product, digest in status.published.items() if digest}
     if status.is_published:
         signed = publish.signed(session, there, report)
@@ -73,7 +74,10 @@ def _action(session: PublishSession, status: PublishStatus, report: Reporter) ->
     if options.allow_unsmoked and not publish.is_smoked(session.folder(plan)):
         if status.is_unsmoked:
             return NOTHING_UNTESTED
-        gates.require(plan, session.folder(plan), local_ids(session.built(plan)), [VERIFY])
+        built = session.built(plan)
+        gates.require(plan, session.folder(plan), local_ids(built), [VERIFY])
+        for product, image in built.items():
+            publish.require_publishable(session, plan, product, session.local_labels(image), report)
         return PUBLISH_UNTESTED
     trust.require(session, plan, there)
     _require_tested(session, plan, report)

@@ -43,6 +43,9 @@ class Signer(Verifier):
         """Return whether the public log gets an entry."""
         return True
 
+    def require_usable(self) -> None:
+        """Raise PublishError if it is known already that nothing can be signed."""
+
     def sign(self, name: str, report: Reporter) -> None:
         """Sign `repository@digest` and everything that it refers to.
 
@@ -96,6 +99,10 @@ class KeySigner(Signer):
     def options(self) -> tuple[str, ...]:
         """The options of `cosign sign`."""
         return ("--key", self.key, *(() if self.public_log else _without_log()))
+
+    def require_usable(self) -> None:
+        """Raise PublishError if cosign cannot read the key, with this password."""
+        self.public_key  # noqa: B018
 
     @contextmanager
     def verifying(self) -> Iterator[tuple[str, ...]]:

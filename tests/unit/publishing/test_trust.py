@@ -453,6 +453,17 @@ def test_a_key_that_cannot_be_read_is_an_error(
     refused(shelf.publish(cell, signer=replace(signer)), "cosign cannot read the key")
 
 
+def test_a_key_that_cannot_be_read_is_an_error_before_anything_is_published(
+    shelf: Shelf, cell: Plan, signer: KeySigner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The images were pushed, compressed and tagged, and then were not signed."""
+    shelf.tested(cell)
+    monkeypatch.setenv("COSIGN_PASSWORD", "wrong")
+    before = sorted(shelf.repository.tags())
+    refused(shelf.publish(cell, signer=replace(signer)), "cosign cannot read the key")
+    assert sorted(shelf.repository.tags()) == before
+
+
 # Images that no GPU has tested
 
 
@@ -477,6 +488,7 @@ def unsmoked(shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch) -> Unsmo
         for name, image in (
             (cell.tag(product), ids[product]),
             (f"{cell.tag(product)}{names.UNSMOKED}", copy.id),
+            (ids[product], ids[product]),
             (copy.id, copy.id),
         ):
             engine.add(name, image)
@@ -522,6 +534,8 @@ def test_what_its_labels_keep_from_publication_is_not_even_pushed(
         image.labels = {label: value}
     refused(shelf.publish(cell, allow_unsmoked=True), why)
     assert unsmoked.asked == []
+    (planned,) = shelf.foresee(cell, allow_unsmoked=True)
+    assert why in str(planned.error)
 
 
 @pytest.mark.parametrize("changed", ["statements", "image"])
