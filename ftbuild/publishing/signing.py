@@ -43,9 +43,6 @@ class Signer(Verifier):
         """Return whether the public log gets an entry."""
         return True
 
-    def require_usable(self) -> None:
-        """Raise PublishError if it is known already that nothing can be signed."""
-
     def sign(self, name: str, report: Reporter) -> None:
         """Sign `repository@digest` and everything that it refers to.
 
@@ -100,10 +97,6 @@ class KeySigner(Signer):
         """The options of `cosign sign`."""
         return ("--key", self.key, *(() if self.public_log else _without_log()))
 
-    def require_usable(self) -> None:
-        """Raise PublishError if cosign cannot read the key, with this password."""
-        self.public_key  # noqa: B018
-
     @contextmanager
     def verifying(self) -> Iterator[tuple[str, ...]]:
         """Return the options of `cosign verify`, which hold in the context."""
@@ -157,19 +150,22 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+-]+:", re.I)
 def signer(key: str | None, public_log: bool) -> Signer | None:
     """Return a signer with `key` or what the variables name; None if there is none.
 
-    Raises ConfigError for variables that do not fit, HostError if cosign or a job's token is missing.
+    What can be known of it is said here, before a build or a push. Raises ConfigError for variables that do
+    not fit, HostError if cosign or a job's token is missing, PublishError if cosign cannot read the key.
     """
     chosen = key or os.environ.get(KEY_VARIABLE)
     identity = os.environ.get(IDENTITY_VARIABLE)
     if not chosen and not identity:
         return None
-    # Said before a build or a push, not after it. A key of a KMS or a token has a scheme.
+    # A key of a KMS or a token has a scheme.
     if chosen and not _SCHEME.match(chosen) and not Path(chosen).is_file():
         raise ConfigError(
             f"there is no key {chosen}", hint=f"--sign-key or {KEY_VARIABLE} is a file or a KMS address"
         )
     found = KeySigner(chosen, public_log) if chosen else _keyless(identity or "", public_log)
     shell.which("cosign")
+    if isinstance(found, KeySigner):
+        found.public_key  # noqa: B018
     return found
 
 

@@ -371,6 +371,7 @@ def test_with_a_key_only_what_is_signed_is_left_alone(
     night: Night, signed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell, "which", lambda program: program)
+    monkeypatch.setattr(signing.KeySigner, "public_key", "a key")
     night.commands.published = {(HERE, cell) for cell in CELLS}
     night.commands.signed = {(HERE, "x")} if signed else set()
     done = night.run(sign_key="env://KEY")
@@ -416,6 +417,7 @@ def test_a_pair_of_which_one_image_is_signed_is_not_left_alone(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell, "which", lambda program: program)
+    monkeypatch.setattr(signing.KeySigner, "public_key", "a key")
     night.commands.published = {(HERE, cell) for cell in CELLS}
     answers = cycle([True, False])
     monkeypatch.setattr(signing.KeySigner, "has_signed", lambda *_: next(answers))

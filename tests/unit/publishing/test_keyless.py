@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ftbuild.errors import ConfigError, HostError, PublishError
+from ftbuild.host import shell
 from ftbuild.publishing import signing, verifying
 from ftbuild.publishing.signing import KeylessSigner, KeySigner
 from testing import needs
@@ -40,8 +41,11 @@ def test_cosign_takes_the_token_of_the_job() -> None:
         signer.sign(NAME, print)
 
 
-def test_a_key_goes_before_the_token() -> None:
+def test_a_key_goes_before_the_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     needs.program("cosign")
+    monkeypatch.setenv("COSIGN_PASSWORD", "")
+    shell.run(["cosign", "generate-key-pair"], cwd=tmp_path)
+    monkeypatch.setenv("KEY", (tmp_path / "cosign.key").read_text())
     assert signing.signer("env://KEY", public_log=True) == KeySigner("env://KEY")
 
 

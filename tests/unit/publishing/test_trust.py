@@ -21,7 +21,7 @@ from ftbuild.errors import HostError, PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.host import locks, shell
 from ftbuild.plan import PRODUCTS, Plan, Revision
-from ftbuild.publishing import committed, names, remote_image, tagging, untested
+from ftbuild.publishing import committed, names, remote_image, signing, tagging, untested
 from ftbuild.publishing.attest import manifests, provenance, sbom, vex
 from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.upload import upload
@@ -453,15 +453,14 @@ def test_a_key_that_cannot_be_read_is_an_error(
     refused(shelf.publish(cell, signer=replace(signer)), "cosign cannot read the key")
 
 
-def test_a_key_that_cannot_be_read_is_an_error_before_anything_is_published(
-    shelf: Shelf, cell: Plan, signer: KeySigner, monkeypatch: pytest.MonkeyPatch
+def test_a_key_that_cannot_be_read_is_told_before_anything_is_built_or_pushed(
+    signer: KeySigner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The images were pushed, compressed and tagged, and then were not signed."""
-    shelf.tested(cell)
+    assert signing.signer(signer.key, signer.public_log) == signer
     monkeypatch.setenv("COSIGN_PASSWORD", "wrong")
-    before = sorted(shelf.repository.tags())
-    refused(shelf.publish(cell, signer=replace(signer)), "cosign cannot read the key")
-    assert sorted(shelf.repository.tags()) == before
+    with pytest.raises(PublishError, match="cosign cannot read the key") as unreadable:
+        signing.signer(signer.key, public_log=False)
+    assert unreadable.value.where == signer.key
 
 
 # Images that no GPU has tested
