@@ -83,7 +83,7 @@ def run(
     again: bool = False,
     jobs: int = 1,
 ) -> Result:
-    """Try the mutants of an area, and write the survivors into `work`.
+    """Try the mutants of an area, and write the survivors into `work`, those of an interrupted run as well.
 
     `every` takes each n-th mutant only, from the `first` on; `again` takes the survivors of the run before
     only. `jobs` are processes. Raises FtbuildError when the tests fail without a mutant.
@@ -99,12 +99,16 @@ def run(
         traces = trial.trace(area.root, sources, tests)
         for line in traces.skipped:
             report(f"area {area.name}: tests that do not run here notice nothing: {line.strip()}")
-        survivors = _survivors(area, chosen, _Trying(area, chosen, traces), report, jobs)
+        survivors = dict[int, str]()
+        try:
+            _try_all(area, chosen, _Trying(area, chosen, traces), report, jobs, survivors)
+        finally:
+            lines = [survivors[number] for number in sorted(survivors)]
+            files.write_atomic(record, json.dumps(lines, indent=2) + "\n")
     except trial.TestsFail as failed:
         what = f"area {area.name}: the tests fail without a mutant: {failed}"
         raise FtbuildError(what, hint=f"pytest {' '.join(tests)}") from failed
-    files.write_atomic(record, json.dumps(survivors, indent=2) + "\n")
-    return Result(area.name, len(chosen), tuple(survivors), tuple(traces.skipped))
+    return Result(area.name, len(chosen), tuple(lines), tuple(traces.skipped))
 
 
 @dataclass(frozen=True)
@@ -131,17 +135,21 @@ class _Trying:
             yield from ((number, survives(number)) for number in range(len(self.chosen)))
 
 
-def _survivors(
-    area: Area, chosen: Sequence[tuple[Path, Mutant]], trying: _Trying, report: Reporter, jobs: int
-) -> list[str]:
-    survivors: dict[int, str] = {}
+def _try_all(
+    area: Area,
+    chosen: Sequence[tuple[Path, Mutant]],
+    trying: _Trying,
+    report: Reporter,
+    jobs: int,
+    survivors: dict[int, str],
+) -> None:
+    """Try the mutants, and add the survivors by their numbers."""
     for tried, (number, survives) in enumerate(trying.outcomes(jobs), start=1):
         if survives:
             survivors[number] = _line(area, *chosen[number])
             report(f"{tried}/{len(chosen)} survives: {survivors[number]}")
         if tried % 50 == 0:
             report(f"{tried}/{len(chosen)} tried, {len(survivors)} survive")
-    return [survivors[number] for number in sorted(survivors)]
 
 
 def _mutants(sources: Sequence[Path]) -> Iterator[tuple[Path, Mutant]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -120,6 +121,18 @@ def test_faults_that_no_test_notices_are_listed_and_may_be_tried_again(area: Are
     better = run(area, STRONG, again=True)
     assert (better.made, better.survivors, better.percent) == (2, (), 100)
     assert (area.root / "adder.py").read_text() == SOURCE
+
+
+def test_an_interrupted_run_keeps_what_it_has_found(area: Area) -> None:
+    def report(line: str) -> None:
+        if "survives" in line:
+            raise KeyboardInterrupt
+
+    (area.root / "test_adder.py").write_text(WEAK)
+    work = area.root / "work"
+    with pytest.raises(KeyboardInterrupt):
+        campaign.run(area, work, report)
+    assert json.loads((work / f"{area.name}.json").read_text()) == ["adder.py:2: 10 -> 11"]
 
 
 def test_programs_are_left_out_and_every_area_has_files(area: Area, tmp_path: Path) -> None:
