@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ftbuild.errors import PublishError
 from ftbuild.host import archives
 from ftbuild.publishing import layers
 from ftbuild.publishing.piece_stream import PieceStream
 from ftbuild.publishing.remote_image import RemoteImage
+from ftbuild.registry.answers import Part
 from ftbuild.registry.client import Repository
+from ftbuild.registry.malformed import Malformed
 from ftbuild.text import bounded_json
 
 if TYPE_CHECKING:
@@ -82,40 +83,30 @@ def compare(
     `scratch` gets a copy of the local image in that case. Raises PublishError if the registry refuses or an
     image cannot be read.
     """
-    raw, attributes = _raw_config(repository, published), client.images.get(image).attrs
-    theirs, ours = _diff_ids(raw), list(attributes["RootFS"]["Layers"])
-    settings = tuple(_settings(raw, attributes))
+    stored, attributes = layers.pairs(repository, published), client.images.get(image).attrs
+    theirs, ours = [diff_id for _, diff_id in stored], list(attributes["RootFS"]["Layers"])
+    settings = tuple(_settings(_raw_config(repository, published), attributes))
     if len(theirs) != len(ours):
         return Compared((False,) * max(len(theirs), len(ours)), (), (*settings, "number of layers"))
     equal = tuple(one == other for one, other in zip(theirs, ours, strict=True))
     if all(equal):
         return Compared(equal, (), settings)
-    local, stored = _saved(client, image, scratch), published.image.content.layers or []
+    local = _saved(client, image, scratch)
     found: list[Difference] = []
-    for number, (same, layer) in enumerate(zip(equal, stored, strict=True)):
+    for number, (same, (layer, _)) in enumerate(zip(equal, stored, strict=True)):
         if not same:
             with tarfile.open(local[number]) as opened:
                 here = _entries(opened)
-            pieces = layers.unpacked(repository, layer, f"{repository.name}@{layer.digest}")
-            with tarfile.open(fileobj=io.BufferedReader(PieceStream(pieces)), mode="r|") as streamed:
-                found += _differences(number, _entries(streamed), here)
+            found += _differences(number, _streamed(repository, layer), here)
     return Compared(equal, tuple(found), settings)
 
 
 def _raw_config(repository: Repository, image: RemoteImage) -> Mapping[str, Any]:
+    """Return the configuration with what `Repository.config`, which has found it sound, leaves out."""
     config = image.image.content.config
     assert config is not None
-    found = bounded_json.loads(repository.part(config))
-    if not isinstance(found, dict):
-        raise PublishError(
-            "the configuration of an image is none", where=f"{repository.name}@{config.digest}"
-        )
+    found: Mapping[str, Any] = bounded_json.loads(repository.part(config))
     return found
-
-
-def _diff_ids(config: Mapping[str, Any]) -> list[str]:
-    rootfs = config.get("rootfs")
-    return list((rootfs.get("diff_ids") if isinstance(rootfs, dict) else None) or [])
 
 
 def _settings(published: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
@@ -149,6 +140,17 @@ def _saved(client: docker.DockerClient, image: str, scratch: Path) -> list[Path]
     archive.unlink()
     (manifest,) = bounded_json.loads((folder / "manifest.json").read_bytes())
     return [folder / name for name in manifest["Layers"]]
+
+
+def _streamed(repository: Repository, layer: Part) -> dict[str, Entry]:
+    """Return what a layer in a registry says; Malformed for one that is no archive."""
+    where = f"{repository.name}@{layer.digest}"
+    pieces = io.BufferedReader(PieceStream(layers.unpacked(repository, layer, where)))
+    try:
+        with tarfile.open(fileobj=pieces, mode="r|") as streamed:
+            return _entries(streamed)
+    except tarfile.TarError as broken:
+        raise Malformed(f"a layer cannot be read: {broken}", where=where) from broken
 
 
 def _entries(layer: tarfile.TarFile) -> dict[str, Entry]:

@@ -34,7 +34,7 @@ def require(
             where=where,
             hint=f"bring {objects.RECORD.name} with the other records of the cell; or invoke build --rebuild",
         )
-    if not trusted or verifying.signer_of(named, trusted, report) is None:
+    if verifying.signer_of(named, trusted, report) is None:
         raise PublishError(
             f"{plan.cell.id} was compiled with objects that nobody who is trusted here has signed",
             where=where,

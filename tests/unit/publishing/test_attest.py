@@ -62,6 +62,9 @@ has\tpython3
 python\t{"name": "tqdm", "version": "4", "licence": "MIT\\n\\nThe text", "classifiers": [], "folder": "/f"}
 python\t{"name": "six", "version": "1", "licence": "UNKNOWN", "classifiers": ["L :: MIT"], "folder": "/f"}
 python\t{"name": null, "version": null, "licence": "", "classifiers": [], "folder": "/f"}
+python\t{"name": "half", "version": null, "licence": "", "classifiers": [], "folder": "/f"}
+python\t{"name": "six", "version": "1", "licence": "UNKNOWN", "classifiers": ["L :: MIT"], "folder": "/f"}
+python\t{"name": "Six", "version": "1", "licence": "", "classifiers": ["L :: A", "L :: B"], "folder": "/e"}
 """
 
 
@@ -91,10 +94,23 @@ def purls(document: dict[str, Any]) -> set[str]:
 
 def test_what_an_image_lists_becomes_an_inventory_in_a_fixed_order() -> None:
     found = inventory.parse(LISTED)
-    assert (found.system, found.system_version, found.missing) == ("debian", "12", ())
-    assert [p.name for p in found.debian] == ["adduser", "apt"]
-    assert found.debian[1].licences == ("Expat", "GPL-2+")
-    assert [(p.name, p.licence) for p in found.python] == [("six", "MIT"), ("tqdm", "MIT")]
+    assert found == Inventory(
+        system="debian",
+        system_version="12",
+        debian=(
+            DebianPackage("adduser", "3.134", "all", "adduser", "3.134", ()),
+            DebianPackage("apt", "2.6.1", "amd64", "apt", "2.6.1", ("Expat", "GPL-2+")),
+        ),
+        python=(
+            PythonPackage("Six", "1", "A; B", "/e"),
+            PythonPackage("six", "1", "MIT", "/f"),
+            PythonPackage("tqdm", "4", "MIT", "/f"),
+        ),
+        bundled=(),
+        missing=(),
+    )
+    long = inventory.parse(LISTED.replace("MIT\\n", "MIT " * 100)).python[-1].licence
+    assert long == "MIT " * 50
     lines = LISTED.splitlines()
     assert inventory.parse("\n".join(reversed(lines))) == found
 
@@ -452,6 +468,18 @@ def test_buildkits_own_provenance_is_taken_where_bake_wrote_it() -> None:
     assert provenance.from_buildkit(metadata, "new") == ("https://slsa.dev/provenance/v1", new)
     assert provenance.from_buildkit(metadata, "none") is None
     assert provenance.from_buildkit(metadata, "absent") is None
+    assert provenance.from_buildkit({"odd": []}, "odd") is None
+    assert provenance.from_buildkit([], "odd") is None
+
+
+def test_the_records_that_a_provenance_names_are_found_in_it(config: Config) -> None:
+    made = predicate_of(plans(config, "ngc")[2], records={"smoke.json": b"{}", "verify.json": b"[]"})
+    assert provenance.records(made) == {
+        "smoke.json": hashlib.sha256(b"{}").hexdigest(),
+        "verify.json": hashlib.sha256(b"[]").hexdigest(),
+    }
+    for odd in ({}, {"runDetails": None}, {"runDetails": {"byproducts": [{"name": "x"}]}}):
+        assert provenance.records(odd) == {}
 
 
 def test_annotations_are_the_labels_without_empty_ones(config: Config) -> None:

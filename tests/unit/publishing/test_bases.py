@@ -5,6 +5,7 @@ Registry and cosign are real; what the engine does is done. tests/engine/test_el
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import pytest
 from ftbuild.build import base
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon, made
-from ftbuild.errors import PublishError
-from ftbuild.plan import LABELS, Plan
+from ftbuild.errors import FtbuildError, HostError, PublishError
+from ftbuild.plan import Plan
 from ftbuild.publishing import bases, push, remote_image, staging
 from ftbuild.publishing.attest import manifests
 from ftbuild.publishing.session import Options, PublishSession
@@ -39,8 +40,11 @@ def images(cell: Plan, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> dict[st
     """Let the engine have both images of the base, and push those that are in the registry already."""
     found = {name: shelf.image(cell, "runtime", f"made-{number}") for number, name in enumerate(named(cell))}
 
-    def pushed(client: object, image: str, repository: Repository, *_: object) -> remote_image.RemoteImage:
-        (digest,) = (each.manifest.digest for each in found.values() if each.id == image)
+    def pushed(
+        client: object, image: str, repository: Repository, tag: str, report: object
+    ) -> remote_image.RemoteImage:
+        ((name, digest),) = ((name, each.manifest.digest) for name, each in found.items() if each.id == image)
+        assert tag == f"staging-{bases.tag(name)}"
         there = remote_image.read(repository, digest)
         assert there
         return there
@@ -64,8 +68,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     monkeypatch.setattr(base, "is_present", lambda *_: False)
     monkeypatch.setattr(staging, "fetch", fetch)
     monkeypatch.setattr(daemon, "image", lambda *_: None)
-    monkeypatch.setattr(daemon, "require_image", lambda client, name: name)
-    monkeypatch.setattr(made, "note", lambda *_: None)
+    monkeypatch.setattr(daemon, "require_image", lambda client, name: f"the id of {name}")
     return digests
 
 
@@ -91,7 +94,12 @@ class Site:
     def take(self, *trusted: PublicKey) -> None:
         self.shelf.said.clear()
         substitutes = Substitutes(self.shelf.names, trusted, self.shelf.work)
-        bases.take(substitutes, None, self.cell, Path("/nowhere"), self.shelf.said.append)  # type: ignore[arg-type]
+        bases.take(substitutes, None, self.cell, self.cache, self.shelf.said.append)  # type: ignore[arg-type]
+
+    @property
+    def cache(self) -> Path:
+        """The folder with the ids of the bases that are known here."""
+        return self.shelf.work / "cache"
 
     def heads(self) -> dict[str, str]:
         found = {name: self.shelf.repository.head(bases.tag(name)) for name in named(self.cell)}
@@ -123,17 +131,49 @@ def site(
 
 def test_a_base_that_a_trusted_key_has_signed_is_taken_as_it_was_published(site: Site) -> None:
     site.publish(site.signer)
+    assert [line for line in site.shelf.said if line.startswith(("pushing", "signing"))] == [
+        f"{doing} {name}" for name in named(site.cell) for doing in ("pushing", "signing")
+    ]
     site.take(site.ours)
     assert site.fetched == site.heads()
-    assert set(site.fetched) == set(named(site.cell))
     assert site.shelf.said == []
-    for name, digest in site.fetched.items():
-        there = remote_image.read(site.shelf.repository, digest)
-        assert there
-        assert site.images[name].id in there.ids
-        (entry,) = there.tagged.content.manifests or []
-        assert entry.platform == {"architecture": "amd64", "os": "linux"}
-        assert (there.tagged.content.annotations or {})[f"{LABELS}.snapshot"] == site.cell.base.snapshot
+    assert made.FILE.read(site.cache) == {name: (f"the id of {name}",) for name in named(site.cell)}
+    key = site.cell.base.serving.rpartition(":")[2]
+    for name, tag in zip(named(site.cell), (f"base-open-{key}", f"base-open-{key}-devel"), strict=True):
+        index = site.shelf.repository.manifest(tag)
+        assert index
+        assert index.descriptor.digest == site.fetched[name]
+        assert index.descriptor.media_type == manifests.INDEX
+        platform = {"architecture": "amd64", "os": "linux"}
+        assert json.loads(index.raw) == {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.index.v1+json",
+            "manifests": [{**site.images[name].manifest.as_dict(), "platform": platform}],
+            "annotations": {"io.ftbuild.base-image": name, "io.ftbuild.snapshot": site.cell.base.snapshot},
+        }
+
+
+def test_a_base_that_is_here_is_not_taken(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(base, "is_present", lambda *given: not asked.append(given))  # type: ignore[func-returns-value]
+    site.take(site.ours)
+    assert (site.fetched, site.shelf.said) == ({}, [])
+    assert asked == [(None, site.cell, site.cache, site.shelf.said.append)]
+
+
+def test_a_base_that_cannot_be_fetched_is_made_here(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.publish(site.signer)
+    for failure in (PublishError("the registry refuses"), HostError("the engine is gone")):
+
+        def fail(*_: object, failure: FtbuildError = failure, **__: object) -> None:
+            raise failure
+
+        monkeypatch.setattr(staging, "fetch", fail)
+        site.take(site.ours)
+        assert site.shelf.said == [
+            f"the base of {site.shelf.repository.name} is not used, so it is made here: {failure.what}"
+        ]
+    assert made.FILE.read(site.cache) is None
 
 
 def test_a_base_is_published_once(site: Site) -> None:
@@ -195,9 +235,14 @@ def test_another_image_under_the_tag_of_a_base_is_never_signed(site: Site, of: s
         site.put(site.shelf.image(site.cell, "runtime", "strange"), bases.tag(name), name)
     else:
         site.put(site.images[name], bases.tag(name), site.cell.base.devel)
-    with pytest.raises(PublishError, match="the registry has another image under"):
-        site.publish(site.signer)
     digest = site.heads()[name]
+    with pytest.raises(PublishError) as refused:
+        site.publish(site.signer)
+    assert str(refused.value).splitlines() == [
+        f"the registry has another image under {bases.tag(name)} than the base that was made here",
+        f"  where: {site.shelf.repository.name}@{digest}",
+        "  next:  find out who set the tag; delete it in the registry, then publish again",
+    ]
     assert not site.signer.has_signed(f"{site.shelf.repository.name}@{digest}", print)
 
 

@@ -127,6 +127,15 @@ def test_the_bytes_depend_on_neither_processors_nor_pieces(monkeypatch: pytest.M
     assert len(found) == 1
 
 
+def test_what_a_layer_repeats_is_stored_once_however_far_apart() -> None:
+    """Libraries for several architectures hold much twice; engines refuse a window of more than 128 MiB."""
+    twice, between = os.urandom(1 << 20), os.urandom(40 << 20)
+    file = io.BytesIO()
+    descriptor = compression.compress([twice + between, twice], file)
+    assert descriptor.size < len(between) + len(twice) + len(twice) // 10
+    assert zstandard.get_frame_parameters(file.getvalue()).window_size == 128 << 20
+
+
 def packed(shelf: Shelf, data: bytes, unpacked: bytes) -> RemoteImage:
     stored = shelf.repository.put_blob(data, compression.LAYER).as_dict()
     rootfs = {"type": "layers", "diff_ids": [digest(unpacked)]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from ftbuild.plan import Plan
 from ftbuild.publishing import garbage, remote_image, secrets
 from ftbuild.publishing.names import Names
 from ftbuild.registry.client import Descriptor, Manifest
+from ftbuild.registry.malformed import Malformed
 from tests.unit.publishing.test_publish import plan_of
 
 REPOSITORY = "r.example/x"
@@ -86,10 +88,20 @@ class Repo:
         return SimpleNamespace(labels={"org.opencontainers.image.created": self.times[str(image)]})
 
 
-def found(monkeypatch: pytest.MonkeyPatch, plans: list[Plan], keep: int, *repositories: Repo) -> list[Any]:
+def an_image(repository: Repo, tag: str) -> Any:
+    return SimpleNamespace(image=tag)
+
+
+def found(
+    monkeypatch: pytest.MonkeyPatch,
+    plans: list[Plan],
+    keep: int,
+    *repositories: Repo,
+    read: Callable[[Repo, str], Any] = an_image,
+) -> list[Any]:
     by_name = {repository.name: repository for repository in repositories}
     monkeypatch.setattr(garbage, "Repository", lambda name, session: by_name[name])
-    monkeypatch.setattr(remote_image, "read", lambda repository, tag: SimpleNamespace(image=tag))
+    monkeypatch.setattr(remote_image, "read", read)
     names = Names(repositories[-1].name, repositories[0].name)
     return list(garbage.staged(names, plans, keep))
 
@@ -118,6 +130,23 @@ def test_staged_tags_go_when_their_images_are_published_or_old(
     ]
     assert [each.remove() for each in gone] == [None] * 3
     assert staged.deleted == [each.name.rpartition(":")[2] for each in gone]
+
+
+@pytest.mark.parametrize("image", [None, Malformed("an index refers to an image that is none")])
+def test_what_is_no_image_under_a_staged_tag_is_the_oldest(
+    cell: Plan, monkeypatch: pytest.MonkeyPatch, image: Malformed | None
+) -> None:
+    """No build waits for what somebody else has put there."""
+    odd, old = (f"22.12-sm86-{KEYS[name]}" for name in "ab")
+    staged = Repo("r.example/staging", {odd: "", old: "1970-01-01T00:00:01+00:00"})
+
+    def read(repository: Repo, tag: str) -> Any:
+        if tag == odd and image:
+            raise image
+        return None if tag == odd else SimpleNamespace(image=tag)
+
+    gone = found(monkeypatch, [cell], 1, staged, Repo(REPOSITORY, {}), read=read)
+    assert [each.name for each in gone] == [f"r.example/staging:{odd}"]
 
 
 def test_in_one_repository_only_marked_tags_are_staged(cell: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

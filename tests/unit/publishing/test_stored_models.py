@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild.errors import ConfigError, PublishError
+from ftbuild.errors import ConfigError, HostError, PublishError
+from ftbuild.host import disk
 from ftbuild.publishing import model_artifact
 from ftbuild.publishing.model_artifact import Place, PublicKey
 from ftbuild.publishing.signing import KeySigner
@@ -49,6 +50,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+def names_in(archive: bytes) -> list[str]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
+        return opened.getnames()
+
+
 def silent(message: str) -> None:
     del message
 
@@ -57,10 +63,27 @@ def test_what_is_pushed_is_pulled_by_its_digest(
     models: Path, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_artifact, "LAYER_BYTES", 1_000_000)
-    name = model_artifact.push(models, place, None, silent)
+    said: list[str] = []
+    name = model_artifact.push(models, place, None, said.append)
     assert name == model_artifact.push(models, place, None, silent), "the same files give the same digest"
-    model_artifact.pull(Place.parse(name), tmp_path / "there" / "models", None, silent)
+    there = Repository(place.repository)
+    found = there.manifest(place.tag)
+    assert found
+    layers = found.content.layers or []
+    sizes = [size(layer.size) for layer in layers]
+    assert said == [f"models-00{number}.tar: {each}, {number + 1} of 3" for number, each in enumerate(sizes)]
+    folders = ["models", "models/fastertransformer"]
+    weights = [*folders, "models/fastertransformer/1", "models/fastertransformer/1/1-gpu"]
+    assert [names_in(there.part(layer)) for layer in layers] == [
+        [*weights, "models/fastertransformer/1/1-gpu/config.ini"],
+        [*weights, "models/fastertransformer/1/1-gpu/model.wte.bin"],
+        [*folders, "models/fastertransformer/config.pbtxt"],
+    ]
+    said.clear()
+    model_artifact.pull(Place.parse(name), tmp_path / "there" / "models", None, said.append)
+    assert said == [f"layer {number} of 3: {each}" for number, each in enumerate(sizes, start=1)]
     assert contents(tmp_path / "there" / "models") == contents(models)
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["models"]
 
 
 def test_a_registry_shows_what_was_pushed(models: Path, place: Place) -> None:
@@ -114,15 +137,17 @@ def test_folders_and_links_come_with_what_they_hold(models: Path, place: Place, 
 def test_a_folder_that_is_there_is_left_alone(models: Path, place: Place, tmp_path: Path) -> None:
     pushed = model_artifact.push(models, place, None, silent)
     (tmp_path / "pulled").mkdir()
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="the folder to write exists already") as refused:
         model_artifact.pull(Place.parse(pushed), tmp_path / "pulled", None, silent)
+    assert (refused.value.where, refused.value.hint) == (str(tmp_path / "pulled"), "another --out")
     assert not list((tmp_path / "pulled").iterdir())
 
 
 def test_what_the_registry_does_not_have_is_said(place: Place, tmp_path: Path) -> None:
     gone = Place(place.repository, "", f"sha256:{'a' * 64}")
-    with pytest.raises(PublishError, match="the registry has no such model repository"):
+    with pytest.raises(PublishError, match="the registry has no such model repository") as refused:
         model_artifact.pull(gone, tmp_path / "pulled", None, silent)
+    assert refused.value.where == f"{place.repository}@sha256:{'a' * 64}"
 
 
 def test_a_changed_byte_is_refused_and_leaves_nothing(models: Path, place: Place, tmp_path: Path) -> None:
@@ -140,6 +165,15 @@ def test_a_changed_byte_is_refused_and_leaves_nothing(models: Path, place: Place
 
 @pytest.mark.parametrize("name", ["../outside", "/tmp/ftbuild-outside", "models/../../outside"])
 def test_a_layer_that_leaves_the_folder_is_refused(name: str, place: Place, tmp_path: Path) -> None:
+    with pytest.raises(PublishError, match=r"a layer cannot be unpacked: |there are no models in it"):
+        model_artifact.pull(stored(place, name), tmp_path / "deep" / "pulled", None, silent)
+    assert not list(tmp_path.rglob("outside"))
+    assert not Path("/tmp/ftbuild-outside").exists()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == []
+
+
+def stored(place: Place, name: str) -> Place:
+    """Store an artifact whose one layer has an empty file of this name."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
         archive.addfile(tarfile.TarInfo(name))
@@ -155,13 +189,28 @@ def test_a_layer_that_leaves_the_folder_is_refused(name: str, place: Place, tmp_
             "layers": [layer.as_dict()],
         }
     ).encode()
-    repository.put_manifest("evil", raw, model_artifact.MANIFEST)
-    with pytest.raises(PublishError):
-        model_artifact.pull(
-            Place(place.repository, "", digest_of(raw)), tmp_path / "deep" / "pulled", None, silent
-        )
-    assert not list(tmp_path.rglob("outside"))
-    assert not Path("/tmp/ftbuild-outside").exists()
+    repository.put_manifest("odd", raw, model_artifact.MANIFEST)
+    return Place(place.repository, "", digest_of(raw))
+
+
+def test_an_artifact_without_the_folder_of_models_is_refused(place: Place, tmp_path: Path) -> None:
+    odd = stored(place, "other/config.pbtxt")
+    with pytest.raises(PublishError, match="there are no models in it") as refused:
+        model_artifact.pull(odd, tmp_path / "pulled", None, silent)
+    assert refused.value.where == odd.pinned
+    assert not (tmp_path / "pulled").exists()
+
+
+def test_a_pull_asks_for_room_for_the_layers_and_for_what_they_hold(
+    models: Path, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed = Place.parse(model_artifact.push(models, place, None, silent))
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: 6_000_000)  # one layer of 3 MB and its headers
+    with pytest.raises(HostError, match=f"^pulling {pushed.pinned} needs") as refused:
+        model_artifact.pull(pushed, tmp_path / "pulled", None, silent)
+    assert refused.value.where == str(tmp_path)
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: 6_100_000)
+    model_artifact.pull(pushed, tmp_path / "pulled", None, silent)
 
 
 def test_an_image_of_another_kind_is_refused(place: Place, tmp_path: Path) -> None:

@@ -433,6 +433,8 @@ def test_a_published_cell_names_its_tags_and_digests(shelf: Shelf, cell: Plan) -
         moving = names.tag(cell, product, moving=True)
         assert found[product] == Published(f"{name}:{names.tag(cell, product)}", f"{name}:{moving}", digest)
         assert moving in {"22.12-sm86", "22.12-sm86-sdk"}
+    record = json.loads((cell.folder(shelf.work) / "published.json").read_text())
+    assert {product: Published(**said) for product, said in record.items()} == found
 
 
 def test_a_silent_cosign_is_named_by_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
