@@ -254,7 +254,8 @@ def test_an_image_is_built_again_and_the_statement_verified_and_one_changed_byte
     assert said["predicate"]["rebuilder"]["usedCaches"] is True
     assert said["subject"][0]["digest"]["sha256"] == head.digest.partition(":")[2]
 
-    done = work.run(elsewhere.registry, "rebuild", changed(there, head.digest), "--cached", *signing)
+    other = changed(there, head.digest)
+    done = work.run(elsewhere.registry, "rebuild", other, "--cached", *signing, COSIGN_PASSWORD=PASSWORD)
     assert done.returncode == 8, done.stdout + done.stderr
     assert "usr/local/bin/ftbuild-image: content" in done.stdout
     assert "nothing is attached" in done.stderr

@@ -199,9 +199,9 @@ def test_who_waits_too_long_is_refused(asked: Asked) -> None:
 
 
 def test_metrics_are_those_of_a_loaded_model(server: Server, asked: Asked) -> None:
+    assert until(lambda: metrics(server)["ft_inflight_running"] == SLOTS)
     found = metrics(server)
     assert (found["ft_inflight_slots"], found["ft_inflight_cache_tokens"]) == (SLOTS, SLOTS * 2048)
-    assert found["ft_inflight_running"] == SLOTS
     asked.wait()
     assert until(lambda: metrics(server)["ft_inflight_slots_used"] == 0)
     assert metrics(server)["ft_inflight_generated_tokens_total"] >= SLOTS * RUNNING

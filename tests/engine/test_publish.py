@@ -396,17 +396,34 @@ def test_cosign_finds_its_signatures(fresh_bench: Bench, open_registry: Registry
     assert_signed(fresh_bench.repository(open_registry), plan, keys)
 
 
-def test_moving_tags_wait_for_the_signature(fresh_bench: Bench, open_registry: Registry, keys: Path) -> None:
+def test_moving_tags_wait_for_the_signature(
+    fresh_bench: Bench, open_registry: Registry, keys: Path, tmp_path: Path
+) -> None:
     plan, _ = fresh_bench.tested()
     there = fresh_bench.repository(open_registry)
-    done = fresh_bench.publish(open_registry, *signed(keys), COSIGN_PASSWORD="wrong")
+    program = tmp_path / "cosign"
+    program.write_text(f'#!/bin/sh\n[ "$1 $2" = "sign --yes" ] && exit 1\nexec {needs.program("cosign")} "$@"\n')
+    program.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = fresh_bench.publish(open_registry, *signed(keys), COSIGN_PASSWORD=PASSWORD, PATH=path)
     assert done.returncode == 10
     assert "cosign could not sign" in done.stderr
-    assert "COSIGN_PASSWORD holds the key's password" in done.stderr
+    assert {*immutable(plan).values()} <= {*there.tags()}
     assert not {*moving(plan).values()} & {*there.tags()}
     done = fresh_bench.publish(open_registry, *signed(keys), COSIGN_PASSWORD=PASSWORD)
     assert done.returncode == 0, done.stderr
     assert_signed(there, plan, keys)
+
+
+def test_a_wrong_password_is_told_before_anything_is_pushed(
+    fresh_bench: Bench, open_registry: Registry, keys: Path
+) -> None:
+    fresh_bench.tested()
+    done = fresh_bench.publish(open_registry, *signed(keys), COSIGN_PASSWORD="wrong")
+    assert done.returncode == 10
+    assert "cosign cannot read the key" in done.stderr
+    assert "COSIGN_PASSWORD holds the key's password" in done.stderr
+    assert fresh_bench.repository(open_registry).tags() == []
 
 
 def signed(keys: Path) -> tuple[str, ...]:
