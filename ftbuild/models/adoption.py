@@ -94,7 +94,8 @@ def adopt(
     file = place / config_ini.FILE
     values = config_ini.all_values(file) if file.is_file() else {}
     family, because = _family(place, sizes, values, models, family)
-    described = _described(models, family)
+    described = models.families[family].loading
+    assert described  # as of every family that is recognized
     count = _gpus(place, described, sizes)
     sources = Sources(values, _parameters(place, folder), options or {})
     concluded = concluding.conclude(described, family, sizes, count, sources)
@@ -185,15 +186,6 @@ def _parameters(place: Path, folder: Path) -> dict[str, str]:
                 parameters = config_pbtxt.read(file).parameters
                 return {name: value.string_value for name, value in parameters.items()}
     return {}
-
-
-def _described(models: ModelsConfig, family: str) -> Loading:
-    known = [name for name, of in models.families.items() if of.loading]
-    if family not in known:
-        raise ConfigError(f"{family} cannot be adopted", hint=f"--model {' or '.join(known)}")
-    described = models.families[family].loading
-    assert described
-    return described
 
 
 def _family(

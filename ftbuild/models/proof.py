@@ -30,9 +30,7 @@ class _Checked:
 
     @property
     def is_right(self) -> bool:
-        if self.has is None:
-            return not self.expected.required
-        if isinstance(self.has, str):
+        if not isinstance(self.has, int):
             return False
         further = self.has - self.expected.size
         return further == 0 or (further > 0 and self.expected.row > 0 and further % self.expected.row == 0)
@@ -165,8 +163,8 @@ def _miscounted(part: LoadedPart, known: Numbers, sizes: Mapping[str, int | str]
     for pattern in loading.read_files(part):
         counter, expression = loading.layer_counter(pattern), loading.expression(pattern)
         if counter:
-            layers = (int(match[LAYER]) for name in sizes if (match := expression.fullmatch(name)))
-            there[counter] = max(there.get(counter, 0), max(layers, default=-1) + 1)
+            layers = (int(match[LAYER]) + 1 for name in sizes if (match := expression.fullmatch(name)))
+            there[counter] = max([there.get(counter, 0), *layers])
     for counter, count in there.items():
         if (layers_of_config := known.or_zero(counter)) and count and layers_of_config != count:
             key = known.keys.get(counter, counter)
@@ -203,7 +201,7 @@ def sizes(folder: Path, inside: Path | None = None) -> dict[str, int | str]:
 
 def _through_link(link: Path, inside: Path | None) -> int | str:
     try:
-        real = link.resolve(strict=True)
+        real = link.resolve()
         status = real.stat()
     except (OSError, RuntimeError):
         return "a dangling link"

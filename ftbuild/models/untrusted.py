@@ -47,7 +47,7 @@ def is_file_name(name: object) -> bool:
     """Return whether a value names an entry of a folder: one part of a path, and not its parent."""
     if not isinstance(name, str) or not name.isprintable() or len(name.encode()) > LONGEST_NAME:
         return False
-    return PurePosixPath(name).name == name and name != ".."
+    return PurePosixPath(name).name == name and name not in ("", "..")
 
 
 def json_object(file: Path, what: str, hint: str) -> dict[str, Any]:

@@ -32,6 +32,10 @@ OPT = {
 BLOOM = {"n_layer": 2, "n_head": 4, "hidden_size": 128, "vocab_size": 50}
 MPT = {"n_layers": 2, "n_heads": 4, "d_model": 128, "max_seq_len": 16, "vocab_size": 50}
 T5 = {"d_model": 32, "d_kv": 32, "d_ff": 64, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+BERT = {
+    "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128, "intermediate_size": 64,
+    "max_position_embeddings": 16, "type_vocab_size": 2, "hidden_act": "gelu_new",
+}  # fmt: skip
 SETTINGS: dict[str, dict[str, Any]] = {
     "gpt": {**GPT2, **IDS},
     "opt": {**OPT, **IDS, "model_type": "opt"},
@@ -41,6 +45,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "codegen": {**GPT2, **IDS, "model_type": "codegen", "rotary_dim": 4},
     "gptneox": {**NEOX, **IDS, "model_type": "gpt_neox", "vocab_size": 50},
     "t5": {**T5, **IDS, "model_type": "t5", "vocab_size": 50},
+    "bert": {**BERT, "model_type": "bert", "vocab_size": 50},
     "t5-encoder": {**T5, "model_type": "t5", "vocab_size": 50},
 }
 # The numbers of parameters as the models' cards tell them; files that a converter writes besides, in values.
@@ -196,7 +201,7 @@ def test_a_checkpoint_is_read_without_loading_it(family: str, config: Config, ma
     wanted = {"layers": 2, "heads": 4, "hidden": 32 if family.startswith("t5") else 128, "vocabulary": 50}
     assert {name: facts[name] for name in wanted} == wanted
     # An encoder alone ends nothing.
-    assert facts.get("end") == (None if family == "t5-encoder" else 2)
+    assert facts.get("end") == (None if family in ("bert", "t5-encoder") else 2)
     assert found.data_type == "fp32"
 
 
@@ -215,6 +220,7 @@ def test_a_checkpoint_of_another_model_is_named_with_the_family_that_reads_it(
     [
         ({"model.safetensors": safetensors()[:-1]}, "truncated or damaged: it has"),
         ({"model.safetensors": safetensors()[:20]}, "truncated or damaged: its header has"),
+        ({"model.safetensors": safetensors()[:-17]}, "truncated or damaged: its header has"),
         ({"model.safetensors": b""}, "truncated or damaged: it has 0 bytes"),
         ({"model.safetensors": b"version https://git-lfs.github.com/spec/v1\n"}, "Git LFS pointer"),
         ({"model.safetensors": None}, "no weights for PyTorch"),
@@ -496,6 +502,30 @@ def test_a_config_that_contradicts_the_checkpoint_is_told(
 def test_weights_without_a_config_are_not_whole(converted: tuple[Path, Conversion]) -> None:
     (converted[0] / "config.ini").unlink()
     assert complaints(converted) == ["config.ini was not written"]
+    (converted[0] / "config.ini").write_text("[gpt\n")
+    (found,) = complaints(converted)
+    assert found.startswith("config.ini cannot be read: ")
+
+
+def test_each_key_that_a_config_lacks_is_told(converted: tuple[Path, Conversion]) -> None:
+    file = converted[0] / "config.ini"
+    file.write_text(file.read_text().replace("start_id = 1\nend_id = 2\n", "").replace("= fp32", "= fp16"))
+    assert complaints(converted) == [
+        "config.ini has no gpt.start_id ('gpt.start_id')",
+        "config.ini has no gpt.end_id ('gpt.end_id')",
+        "config.ini has gpt.weight_data_type = fp16, not fp32",
+    ]
+
+
+def test_as_many_files_as_a_model_has_at_most_are_expected(
+    config: Config, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = len(planned(config, "gpt", make("gpt")).files)
+    monkeypatch.setattr(weights, "MAX_FILES", count)
+    assert len(planned(config, "gpt", make("gpt")).files) == count
+    monkeypatch.setattr(weights, "MAX_FILES", count - 1)
+    what = f"2 layers, 1 gpus: {count} weight files, more than the {count - 1} of any model"
+    assert refused(config, "gpt", make("gpt")).what == what
 
 
 def test_a_folder_of_links_is_mounted_file_by_file(tmp_path: Path) -> None:
@@ -582,6 +612,23 @@ def test_gptj_s_converter_holds_the_checkpoint_as_it_is(config: Config, make: Ma
     found = planned(config, family, make(family, **settings))
     assert found.memory == found.checkpoint.size + 4 * 50400 * 4096
     assert found.memory < 4 * parameters
+
+
+def test_a_converter_of_ours_holds_a_tensor_for_each_gpu(config: Config, make: Make) -> None:
+    found = planned(config, "bert", make("bert", vocab_size=1000), gpus=2, data_type="fp16")
+    assert found.memory == 2 * 3 * 4 * 1000 * 128 + len(safetensors())
+
+
+def test_the_converter_gets_as_many_processes_as_are_asked_for(config: Config, make: Make) -> None:
+    (command,) = planned(config, "gpt", make("gpt"), jobs=7).commands()
+    assert command[command.index("-p") + 1] == "7"
+
+
+def test_the_dry_run_tells_no_gpu_memory_where_none_is_known(config: Config, make: Make) -> None:
+    gpt = config.models.families["gpt"].model_copy(update={"gpu_memory": None})
+    models = config.models.model_copy(update={"families": {**config.models.families, "gpt": gpt}})
+    lines = planned(replace(config, models=models), "gpt", make("gpt")).render().splitlines()
+    assert [line.split()[0] for line in lines[-3:]] == ["disk", "memory", "time"]
 
 
 def test_the_dry_run_tells_what_would_be_done(config: Config, make: Make) -> None:

@@ -59,9 +59,9 @@ class Converter:
         self.spoil(folder)
         return self.code, "on the container's own streams\n"
 
-    def convert(self, *heard: list[str]) -> Path:
+    def convert(self, report: Callable[[str], None] = lambda line: None) -> Path:
         client: Any = None
-        return conversion_run.convert(client, self.planned, "sha256:1", lambda line: None)
+        return conversion_run.convert(client, self.planned, "sha256:1", report)
 
     @property
     def out(self) -> Path:
@@ -117,6 +117,13 @@ def test_the_converter_sees_the_checkpoint_and_writes_into_the_output_only(conve
     assert [line.split()[1] for line in commands] == [argv[1] for argv in converter.planned.commands()]
     assert folders.readable == {conversion.CHECKPOINT: converter.planned.checkpoint.folder}
     assert list(folders.writable) == [conversion.OUT]
+
+
+def test_what_has_been_written_is_told_while_the_converter_runs(converter: Converter) -> None:
+    converter.said = "x" * converter.planned.needed
+    heard: list[str] = []
+    converter.convert(heard.append)
+    assert [line.partition(",")[0] for line in heard] == ["converting gpt: 100 %"]
 
 
 def test_a_checkpoint_of_another_layout_is_brought_into_it_by_a_script(
@@ -252,7 +259,29 @@ def test_a_broken_config_of_a_converter_is_its_failure(converter: Converter) -> 
     made = converter.planned.converter.model_copy(update={"config": {"gpt": {"a": "b"}}})
     converter.planned = replace(converter.planned, converter=made)
     converter.spoil = lambda folder: (folder / "config.ini").write_text("[gpt")
-    assert "config.ini cannot be read" in failure(converter).what
+    assert failure(converter).what.startswith("config.ini cannot be read: ")
+
+
+def test_something_else_in_the_place_of_its_config_is_a_converters_failure(converter: Converter) -> None:
+    def take_its_place(folder: Path) -> None:
+        (folder / "config.ini").unlink()
+        (folder / "config.ini").mkdir()
+
+    converter.spoil = take_its_place
+    assert failure(converter).what == (
+        "the converter wrote a file that ftbuild writes itself:\n    config.ini"
+    )
+
+
+def test_the_positions_of_a_model_without_a_table_are_added_to_its_config(converter: Converter) -> None:
+    made = converter.planned.converter.model_copy(update={"config": {}, "facts": {}})
+    converter.planned = replace(converter.planned, converter=made)
+    converter.spoil = lambda folder: (folder / "config.ini").write_text(
+        "[gpt]\nhas_positional_encoding = 0\nweight_data_type = fp32\n"
+    )
+    assert config_ini.read(converter.convert()).values == {
+        "has_positional_encoding": "0", "weight_data_type": "fp32", "max_position_embeddings": "4",
+    }  # fmt: skip
 
 
 def test_a_converter_without_a_folder_of_weights_has_failed(converter: Converter) -> None:
@@ -302,7 +331,24 @@ def test_of_a_long_log_the_end_is_read(converter: Converter, monkeypatch: pytest
         converter.planned, request=replace(converter.planned.request, out=converter.out.with_name("other"))
     )
     converter.said = "x" * 100 + "\n[ERROR] at the end\n"
-    assert "[ERROR] at the end" in failure(converter).what
+    monkeypatch.setattr(conversion_run, "LOG_BYTES", len("[ERROR] at the end\n"))
+    assert failure(converter).what == "the converter left something out:\n    [ERROR] at the end"
+
+
+def test_a_log_is_shown_whatever_bytes_are_in_it(converter: Converter) -> None:
+    def write(folder: Path) -> None:
+        (folder.parent / conversion_run.LOG).write_bytes(b"[ERROR] caf\xe9 is not there\n")
+
+    converter.spoil = write
+    what = failure(converter).what
+    assert what == "the converter left something out:\n    [ERROR] caf\ufffd is not there"
+
+
+def test_a_converter_without_a_log_is_shown_by_what_its_container_said(converter: Converter) -> None:
+    converter.code = 3
+    converter.spoil = lambda folder: (folder.parent / conversion_run.LOG).unlink()
+    what = failure(converter).what
+    assert what == "the converter ended with code 3:\n    on the container's own streams"
 
 
 # The image
@@ -350,6 +396,8 @@ def test_an_sdk_image_of_another_release_or_none_is_refused(config: Config) -> N
         ("gpt", {"max_position_embeddings": 4096, "n_positions": 7}, "4096"),
         ("gptneox", {"max_position_embeddings": "2048"}, None),
         ("gptneox", {"max_position_embeddings": 0}, None),
+        ("gptj", {"max_position_embeddings": 0, "n_positions": 2048}, "2048"),
+        ("gptj", {"n_positions": 1}, "1"),
         ("gptneox", {"max_position_embeddings": True}, None),
         ("gptneox", {}, None),
         # T5's positions are relative, BERT's are in config.ini.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,6 +90,39 @@ def test_a_converter_is_told_the_depth_that_it_would_guess(config: Config) -> No
     assert command[2:] == [
         "--ckpt-dir", "/in", "--output-dir", "/out", "--n-inference-gpus", "2", "--n-layers", "33",
     ]  # fmt: skip
+
+
+def test_a_converter_writes_fp32_in_one_process_unless_it_is_told_otherwise(config: Config) -> None:
+    converter = converters.find_converter(config, "22.12", "gpt")
+
+    def arguments(**options: Any) -> list[str]:
+        return converters.command_line(
+            converter, checkpoint="/in", out="/out", tensor_para=2, layers=3, **options
+        )[2:]
+
+    places = ["-i", "/in", "-o", "/out", "-i_g", "2"]
+    assert arguments() == [*places, "-p", "1", "-weight_data_type", "fp32"]
+    assert arguments(dtype="fp16", jobs=8) == [*places, "-p", "8", "-weight_data_type", "fp16"]
+
+
+def test_the_release_that_can_is_named_with_its_base_where_that_is_another(config: Config) -> None:
+    assert converters.other_release(config, "22.03", ["22.07", "22.12", "26.06"]) == "--triton 22.12"
+    assert (
+        converters.other_release(config, "22.03", ["24.10", "26.06"]) == "--triton 26.06 --base open-trixie"
+    )
+    assert converters.other_release(config, "22.03", ["24.10"]) == "--triton 24.10 --base open-cuda13"
+    assert converters.other_release(config, "22.03", []) is None
+
+
+def test_a_release_that_converts_nothing_of_a_kind_says_so(config: Config) -> None:
+    families = {
+        name: family.model_copy(update={"converters": family.converters[:0]})
+        for name, family in config.models.families.items()
+    }
+    none = replace(config, models=config.models.model_copy(update={"families": families}))
+    with pytest.raises(ConfigError, match=r"22\.12 converts no gptj from a checkpoint of Mesh") as refused:
+        converters.find_converter(none, "22.12", "gptj", "jax")
+    assert refused.value.hint == "it converts none"
 
 
 def test_a_filled_config_is_for_these_weights_and_can_be_moved() -> None:
@@ -221,6 +257,51 @@ def test_all_instances_are_in_upstreams_group() -> None:
 def test_text_that_is_no_config_is_refused_with_its_place() -> None:
     with pytest.raises(ConfigError, match=r"not a config\.pbtxt: 1:"):
         config_pbtxt.parse("tensor_para_size = 4")
+
+
+def test_a_config_that_is_none_or_longer_than_any_is_refused_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "config.pbtxt"
+    file.write_text("tensor_para_size = 4")
+    with pytest.raises(ConfigError, match=r"not a config\.pbtxt: 1:") as refused:
+        config_pbtxt.read(file)
+    assert (refused.value.where, refused.value.hint) == (str(file), config_pbtxt.MAKE_AGAIN)
+    file.write_text(TEMPLATE + "#" * 2**18)
+    with pytest.raises(ConfigError, match=r"it has more than 0\.262144 MB"):
+        config_pbtxt.read(file)
+
+
+def test_hints_and_templates_name_their_folders() -> None:
+    assert config_pbtxt.adopt(Path("/my models")) == (
+        "invoke model-repo --adopt '/my models' --out FOLDER makes a repository of them"
+    )
+    assert config_pbtxt.template("gptj") == (
+        "/opt/ftbuild/fastertransformer_backend/all_models/gptj/fastertransformer/config.pbtxt"
+    )
+
+
+def refuse_links(*_: object, **__: object) -> None:
+    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["linked", "copied to another file system"])
+def test_weights_are_put_into_a_repository_without_following_a_link(
+    elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, secrets = tmp_path / "1-gpu", tmp_path / "secrets"
+    for folder in (weights, secrets):
+        folder.mkdir()
+    (weights / "model.wte.bin").write_bytes(b"weights")
+    (weights / "folder").symlink_to(secrets)
+    (weights / "file").symlink_to("model.wte.bin")
+    if elsewhere:
+        monkeypatch.setattr(os, "link", refuse_links)
+    config_pbtxt.write(tmp_path / "models", TEMPLATE, weights)
+    placed = tmp_path / "models/fastertransformer/1/1-gpu"
+    assert (placed / "model.wte.bin").read_bytes() == b"weights"
+    assert (placed / "model.wte.bin").samefile(weights / "model.wte.bin") == (not elsewhere)
+    assert [(placed / name).is_symlink() for name in ("folder", "file")] == [True, True]
+    config_pbtxt.link(weights / "file", tmp_path / "file")
+    assert (tmp_path / "file").is_symlink()
 
 
 def test_a_repository_holds_config_and_weights_below_the_version(tmp_path: Path) -> None:

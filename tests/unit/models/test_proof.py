@@ -210,8 +210,9 @@ def test_files_that_a_switch_leaves_out_are_a_contradiction(tmp_path: Path) -> N
     weight_files.sparse(place, [(f"model.pre_decoder_layernorm.{k}.bin", 256) for k in ("weight", "bias")])
     name = "model.pre_decoder_layernorm"
     said = variant(place, gpt())
-    assert said.startswith(name)
-    assert said.endswith("is there, but config.ini has no gpt.has_pre_decoder_layernorm: it is not read")
+    assert said == (
+        f"{name}.weight.bin is there, but config.ini has no gpt.has_pre_decoder_layernorm: it is not read"
+    )
     said = variant(place, gpt(), gpt__has_pre_decoder_layernorm="False")
     assert said.endswith("config.ini has gpt.has_pre_decoder_layernorm = False: it is not read")
     assert variant(place, gpt(), gpt__has_pre_decoder_layernorm="True") == ""
@@ -331,6 +332,14 @@ def test_what_is_wrong_is_said_in_a_few_lines(tmp_path: Path) -> None:
     assert line == "none of the 364 weight files is there, for instance model.wte.bin"
 
 
+def test_three_wrong_files_are_all_shown(tmp_path: Path) -> None:
+    place = gpt().write(tmp_path)
+    names = [f"model.{name}.bin" for name in ("wte", "wpe", "final_layernorm.weight")]
+    for name in names:
+        (place / name).unlink()
+    assert [line.split()[0] for line in wrong(gpt(), place).splitlines()] == names
+
+
 def test_files_of_more_layers_than_config_ini_counts_are_a_contradiction(tmp_path: Path) -> None:
     place = gpt().write(tmp_path)
     said = variant(place, gpt(), gpt__num_layer=1)
@@ -376,6 +385,11 @@ def test_links_may_lead_within_a_repository_and_no_further(tmp_path: Path) -> No
     (place / "model.wte.bin").symlink_to("../../outside.bin")
     said = "".join(proof.contradictions(place, found, 1, inside=tmp_path / "models"))
     assert said == "model.wte.bin is a link that leads out of the folder"
+    (tmp_path / "outside.bin").unlink()
+    assert proof.contradictions(place, found, 1) == ["model.wte.bin is a dangling link"]
+    (place / "model.wte.bin").unlink()
+    (place / "model.wte.bin").symlink_to("model.wte.bin")
+    assert proof.contradictions(place, found, 1) == ["model.wte.bin is a dangling link"]
 
 
 def test_without_config_ini_release_1_1_reads_config_pbtxt(tmp_path: Path) -> None:
@@ -390,6 +404,32 @@ def test_without_config_ini_release_1_1_reads_config_pbtxt(tmp_path: Path) -> No
     assert proof.contradictions(place, described(model), 1, otherwise=parameters) == []
     larger = {**parameters, "inter_size": "512"}
     assert "inter_size = 512" in proof.contradictions(place, described(model), 1, otherwise=larger)[0]
+    place = replace(model, data_type="fp16").write(tmp_path / "half")
+    (place / "config.ini").unlink()
+    assert proof.contradictions(place, described(model), 1, otherwise=parameters) == [
+        "all 21 files have half of the bytes: they look like fp16, but config.ini has "
+        "gptj.weight_data_type = fp32"
+    ]
+
+
+def test_a_config_ini_without_the_section_is_answered_with_those_that_it_has(tmp_path: Path) -> None:
+    place = gpt().write(tmp_path)
+    values = {"gptj.head_num": "4", "notes.a": "1", "notes.b": "1"}
+    weight_files.write_config(place, values)
+    assert wrong(gpt(), place) == "config.ini has no section [gpt], but [gptj], [notes]"
+    (place / "config.ini").write_text("")
+    assert wrong(gpt(), place) == "config.ini has no section [gpt]"
+
+
+def test_what_is_wrong_of_the_decoder_is_told_beside_an_encoder_without_a_section(tmp_path: Path) -> None:
+    model = Model("t5", MODELS.families["t5"].converters[-1])
+    place = model.write(tmp_path)
+    decoder = {key: value for key, value in model.values().items() if not key.startswith("encoder.")}
+    weight_files.write_config(place, decoder)
+    (place / "decoder.final_layer_norm.weight.bin").unlink()
+    first, second = wrong(model, place).splitlines()
+    assert first == "config.ini has no section [encoder], but [decoder], [structure]"
+    assert second.startswith("decoder.final_layer_norm.weight.bin is missing: 256 bytes")
 
 
 def test_weights_for_another_number_of_gpus_do_not_fit(tmp_path: Path) -> None:

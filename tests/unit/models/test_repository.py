@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
-from collections.abc import Callable, Mapping
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from docker.errors import NotFound
 
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
@@ -22,7 +25,7 @@ from ftbuild.models.config_pbtxt import Limits
 from ftbuild.models.int8 import required
 from ftbuild.models.repository import RepositoryOptions
 from ftserve import requirements, tokenizers
-from testing import bytelevel, needs, weight_files
+from testing import bert, bytelevel, needs, weight_files
 from testing import python_backend as triton_python
 from tests.unit.models.test_converters import TEMPLATE
 
@@ -59,12 +62,14 @@ name: "ensemble" platform: "ensemble" max_batch_size: 8
 input [
   { name: "INPUT_0" data_type: TYPE_STRING dims: [ -1 ] },
   { name: "INPUT_2" data_type: TYPE_STRING dims: [ -1 ] },
+  { name: "INPUT_3" data_type: TYPE_STRING dims: [ -1 ] },
   { name: "beam_width" data_type: TYPE_UINT32 dims: [ 1 ] optional: true }
 ]
 output [ { name: "lengths" data_type: TYPE_UINT32 dims: [ -1 ] } ]
 ensemble_scheduling { step [
   { model_name: "preprocessing" model_version: -1
     input_map { key: "QUERY" value: "INPUT_0" } input_map { key: "BAD_WORDS_DICT" value: "INPUT_2" }
+    input_map { key: "STOP_WORDS_DICT" value: "INPUT_3" }
     output_map { key: "INPUT_ID" value: "_ids" } },
   { model_name: "fastertransformer" model_version: -1
     input_map { key: "input_ids" value: "_ids" }
@@ -77,7 +82,8 @@ ensemble_scheduling { step [
     "preprocessing": """\
 name: "preprocessing" backend: "python" max_batch_size: 8
 input [ { name: "QUERY" data_type: TYPE_STRING dims: [ -1 ] },
-        { name: "BAD_WORDS_DICT" data_type: TYPE_STRING dims: [ -1 ] } ]
+        { name: "BAD_WORDS_DICT" data_type: TYPE_STRING dims: [ -1 ] },
+        { name: "STOP_WORDS_DICT" data_type: TYPE_STRING dims: [ -1 ] } ]
 parameters { key: "tokenizer_type" value: { string_value: "hf" } }
 parameters { key: "tokenizer_path" value: { string_value: "/nowhere/20B_tokenizer.json" } }
 """,
@@ -124,6 +130,52 @@ def test_release_1_1_gets_the_structure_from_what_hugging_face_calls_it(tmp_path
     }  # fmt: skip
     # Else the backend looks for <version>/gpt3_345M.
     assert not config_pbtxt.parse(filled).default_model_filename
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "wanted"),
+    [
+        (
+            "t5",
+            {
+                "num_heads": 8, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "vocab_size": 32128,
+                "decoder_start_token_id": 0, "eos_token_id": 1,
+            },
+            {
+                "head_num": 8, "size_per_head": 64, "inter_size": 2048, "decoder_layers": 6,
+                "vocab_size": 32128, "start_id": 0, "end_id": 1,
+            },
+        ),
+        ("gptj", {"rotary_dim": 0}, {"max_seq_len": 2048, "rotary_embedding": 0}),
+        (
+            "gpt",
+            {
+                "n_embd": 1, "n_head": 1, "n_layer": 1, "n_inner": 1, "n_positions": 1, "vocab_size": 1,
+                "bos_token_id": 0, "eos_token_id": 0,
+            },
+            {
+                "head_num": 1, "size_per_head": 1, "inter_size": 1, "decoder_layers": 1, "max_seq_len": 1,
+                "vocab_size": 1, "start_id": 0, "end_id": 0,
+            },
+        ),
+    ],
+    ids=["T5 of the sample stack", "GPT-J", "GPT as small as can be"],
+)  # fmt: skip
+def test_numbers_are_found_by_the_names_that_converters_give_them(
+    section: str, values: Mapping[str, int], wanted: Mapping[str, int], tmp_path: Path
+) -> None:
+    weights = config_ini.read(converted(tmp_path, section, values))
+    assert weights.family == section
+    assert {name: weights.number(name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(("line", "size"), [("", 0), ("vocab_size = 0", 0), ("vocab_size = 7", 7)])
+def test_a_vocabulary_that_config_ini_does_not_tell_has_no_size(line: str, size: int, tmp_path: Path) -> None:
+    folder = tmp_path / "1-gpu"
+    folder.mkdir()
+    (folder / "config.ini").write_text(f"[gptj]\nmodel_name\n{line}\n")
+    weights = config_ini.read(folder)
+    assert (weights.vocab_size, weights.values["model_name"]) == (size, "")
 
 
 def test_what_config_ini_does_not_tell_is_no_guess(tmp_path: Path) -> None:
@@ -215,7 +267,12 @@ def test_a_repository_is_complete_and_names_no_folder_outside(options: Repositor
     }
     bare = parameters((made.folder / "fastertransformer/config.pbtxt").read_text())
     assert (bare["tensor_para_size"], bare["pipeline_para_size"], bare["data_type"]) == ("2", "4", "fp16")
+    assert bare["vocab_size"] == "50400", "clients read it"
     assert {path.name for path in options.out.parent.iterdir()} == {"weights", "checkpoint", "models"}
+
+
+def test_two_pipeline_stages_have_run_on_gpus(options: RepositoryOptions) -> None:
+    assert repository.make(TEMPLATES, replace(options, pipeline=2)).warnings == ()
 
 
 def test_weights_are_linked_not_copied(options: RepositoryOptions) -> None:
@@ -231,8 +288,10 @@ def test_word_lists_may_be_left_out_and_the_end_of_an_answer_is_known(options: R
         config = config_pbtxt.parse((made.folder / model / "config.pbtxt").read_text())
         return {tensor.name: tensor.optional for tensor in config.input}
 
-    assert optional("preprocessing") == {"QUERY": False, "BAD_WORDS_DICT": True}
-    assert optional("ensemble") == {"INPUT_0": False, "INPUT_2": True, "beam_width": True}
+    assert optional("preprocessing") == {"QUERY": False, "BAD_WORDS_DICT": True, "STOP_WORDS_DICT": True}
+    assert optional("ensemble") == {
+        "INPUT_0": False, "INPUT_2": True, "INPUT_3": True, "beam_width": True,
+    }  # fmt: skip
     assert optional("postprocessing") == {"TOKENS_BATCH": False, "sequence_length": True}
     steps = config_pbtxt.parse((made.folder / "ensemble/config.pbtxt").read_text()).ensemble_scheduling.step
     assert dict(steps[2].input_map) == {"TOKENS_BATCH": "_tokens", "sequence_length": "lengths"}
@@ -302,13 +361,29 @@ def test_what_contradicts_is_told_and_the_files_that_decide_are_served(options: 
     assert options.tokenizer is not None
     (options.tokenizer / "special_tokens_map.json").write_text('{"eos_token": "!"}')
     (options.tokenizer / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
-    made = repository.make(TEMPLATES, options)
+    made = repository.make(TEMPLATES, replace(options, pipeline=4))
+    assert made.warnings[0] == repository.STAGES_NEVER_RUN
     assert [
         one for one in made.warnings if "config.ini" in one and "special_tokens_map.json is 33 ('!')" in one
     ]
     assert [one for one in made.warnings if "generation_config.json (eos_token_id) at 5" in one]
     beside = {file.name for file in (made.folder / "preprocessing/1/tokenizer").iterdir()}
     assert beside == {"tokenizer.json", "special_tokens_map.json"}
+
+
+def test_what_a_model_of_vectors_lacks_in_its_tokenizer_is_told(config: Config, tmp_path: Path) -> None:
+    family = config.models.families["bert"]
+    weights = weight_files.Model("bert", family.converters[0], changed={"vocabulary": 300}).write(tmp_path)
+    folder = bytelevel.write(tmp_path / "checkpoint")
+    options = RepositoryOptions(
+        "bert", weights, tmp_path / "models", tokenizer=folder, vectors=family.vectors
+    )
+    made = repository.make({"fastertransformer": bert.TEMPLATE}, options)
+    assert [warning for warning in made.warnings if warning.startswith("bert was trained with")] == [
+        f"bert was trained with a token {place} every text; this tokenizer adds none, and neither does "
+        "transformers"
+        for place in ("in front of", "behind")
+    ]
 
 
 def test_a_server_compares_the_tokenizer_of_its_repository(options: RepositoryOptions) -> None:
@@ -446,6 +521,28 @@ def test_several_pipeline_stages_cannot_stream(options: RepositoryOptions) -> No
     assert "tensor parallelism" in (refused.value.hint or "")
 
 
+def test_only_models_that_generate_in_one_stage_have_slots(options: RepositoryOptions) -> None:
+    eight = replace(options, limits=Limits(slots=8))
+    with pytest.raises(ConfigError, match="gptj over 2 pipeline stages has no slots") as refused:
+        repository.make(TEMPLATES, replace(eight, pipeline=2))
+    assert refused.value.hint == "leave out --slots"
+    encoder = {**TEMPLATES, "fastertransformer": BARE.replace('"GPT-J"', '"bert"')}
+    with pytest.raises(ConfigError, match="gptj has no slots in this release"):
+        repository.make(encoder, eight)
+    made = repository.make(TEMPLATES, eight)
+    bare = parameters((made.folder / "fastertransformer/config.pbtxt").read_text())
+    assert bare["in_flight_slots"] == "8"
+
+
+def test_slots_are_for_the_releases_that_compute_requests_in_flight(config: Config) -> None:
+    planned = plans(config, Selection(config.folder, triton=["22.03", "22.12"], sm=["80"], base=["open"]))
+    older, newer = sorted(planned, key=lambda plan: plan.cell.triton)
+    assert [repository.slots(newer, count) for count in (None, 0, 8)] == [None, 0, 8]
+    assert [repository.slots(older, count) for count in (None, 0)] == [0, 0]
+    with pytest.raises(ConfigError, match=r"22\.03 has no slots: it computes requests in batches"):
+        repository.slots(older, 8)
+
+
 @pytest.mark.parametrize(("slots", "stages"), [(0, 1), (None, 2)], ids=["without", "over-two-stages"])
 def test_memory_of_slots_is_for_models_with_slots(
     options: RepositoryOptions, slots: int | None, stages: int
@@ -510,15 +607,70 @@ def test_the_templates_come_from_an_image_that_is_here(
 ) -> None:
     planned = plans(config, Selection(config.folder, sm=["80"], base=["open"]))
     client: Any = None
-    monkeypatch.setattr(
-        "ftbuild.engine.daemon.image",
-        lambda client, name: name if any(f":{release}-" in name for release in there) else None,
-    )
+    tags = [plan.tag("sdk") for plan in planned if plan.cell.triton in there]
+    monkeypatch.setattr("ftbuild.engine.daemon.image", lambda client, name: name if name in tags else None)
     if message is None:
         assert repository.sdk_image(client, planned).cell.triton == "22.12"
     else:
         with pytest.raises(ConfigError, match=message):
             repository.sdk_image(client, planned)
+
+
+class SdkImage:
+    """An engine with one image, in which upstream's templates are these files."""
+
+    def __init__(self, family: str, files: Mapping[str, bytes | None]) -> None:
+        self.containers = self.api = self
+        self.family = family
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            for name, data in files.items():
+                entry = tarfile.TarInfo(f"{family}/{name}")
+                entry.size, entry.type = (
+                    len(data or b""),
+                    tarfile.DIRTYPE if data is None else tarfile.REGTYPE,
+                )
+                archive.addfile(entry, io.BytesIO(data or b""))
+        self.tar = content.getvalue()
+
+    def info(self) -> dict[str, int]:
+        return {"MemTotal": 2**34}
+
+    def create(self, *_: Any, **__: Any) -> SdkImage:
+        return self
+
+    def remove_container(self, name: str, **_: Any) -> None:
+        pass
+
+    def get_archive(self, path: str) -> tuple[Iterator[bytes], object]:
+        if path != config_pbtxt.template(self.family).removesuffix("/fastertransformer/config.pbtxt"):
+            raise NotFound(path)
+        return (self.tar[at : at + 1000] for at in range(0, len(self.tar), 1000)), None
+
+
+def test_the_templates_of_a_family_are_each_models_config_in_the_sdk_image() -> None:
+    engine: Any = SdkImage(
+        "gptj",
+        {
+            "ensemble/config.pbtxt": TEXT["ensemble"].encode(),
+            "ensemble/1": None,
+            "fastertransformer/config.pbtxt": BARE.encode() + b"# caf\xe9\n",
+            "fastertransformer/1/config.pbtxt": b"of no model",
+            "fastertransformer/1/.gitkeep": b"",
+            "preprocessing/model.py": b"",
+            "postprocessing/config.pbtxt": None,
+            "config.pbtxt": b"of no model",
+        },
+    )
+    assert repository.templates(engine, "mine:sdk", "gptj") == {
+        "ensemble": TEXT["ensemble"],
+        "fastertransformer": f"{BARE}# caf\ufffd\n",
+    }
+    with pytest.raises(ConfigError, match="mine:sdk has no templates for t5") as refused:
+        repository.templates(engine, "mine:sdk", "t5")
+    assert refused.value.where == "/opt/ftbuild/fastertransformer_backend/all_models/t5"
+    with pytest.raises(ConfigError, match="'--privileged' is not the name of an image"):
+        repository.templates(engine, "--privileged", "gptj")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import conversion, converters, weights
+from ftbuild.models import conversion, converters, settings, weights
 from ftbuild.models.conversion import Conversion, ConversionRequest
 from testing.model_files import CHECKPOINTS
 
@@ -170,6 +170,22 @@ def test_rotary_positions_of_transformers_5_are_said_as_4_does(config: Config, t
     assert "rotary_emb_base is 500.0" in refusal(config, "gptneox", folder, "22.07")
 
 
+@pytest.mark.parametrize(
+    ("said", "scaling"),
+    [
+        ({"rope_theta": 500.0}, None),
+        ({"rope_theta": 500.0, "type": "linear", "factor": 4.0}, {"type": "linear", "factor": 4.0}),
+    ],
+    ids=["without a kind", "by the older name of the kind"],
+)
+def test_rotary_positions_that_are_said_in_both_ways_are_said_as_4_does(
+    said: dict[str, Any], scaling: object, config: Config, tmp_path: Path
+) -> None:
+    both = {"rope_theta": 500.0, "rotary_emb_base": 500.0, "rope_parameters": said}
+    found = given(planned(config, "gptneox", write(tmp_path / "hf", {**CHECKPOINTS["gptneox"], **both})))
+    assert found == {**CHECKPOINTS["gptneox"], "rotary_emb_base": 500.0, "rope_scaling": scaling}
+
+
 @pytest.mark.parametrize("release", ["22.07", "22.12", "26.06"])
 @pytest.mark.parametrize(
     ("family", "said", "wrong"),
@@ -214,14 +230,51 @@ def test_what_config_json_says_in_two_ways_is_refused(
     assert what in refusal(config, family, write(tmp_path / "hf", {**base, **said}))
 
 
+@pytest.mark.parametrize(
+    ("family", "said"),
+    [
+        ("gpt", {"hidden_size": 128, "num_hidden_layers": 2}),
+        ("gptneox", {"head_dim": 32}),
+        ("t5", {"is_gated_act": False, "dense_act_fn": "relu", "head_dim": 32}),
+    ],
+)
+def test_what_config_json_says_twice_in_the_same_way_is_known(
+    family: str, said: dict[str, Any], config: Config, tmp_path: Path
+) -> None:
+    assert planned(config, family, write(tmp_path / "hf", {**CHECKPOINTS[family], **said}))
+
+
+@pytest.mark.parametrize(
+    ("family", "unread"),
+    [("gpt", []), ("gptj", ["n_positions"]), ("gptneox", []), ("t5", ["bos_token_id"])],
+)
+def test_what_a_family_reads_is_known_without_a_list_of_what_changes_nothing(
+    family: str, unread: list[str], config: Config
+) -> None:
+    models = config.models.model_copy(update={"neutral": ()})
+    described = models.families[family].checkpoint.model_copy(update={"neutral": ()})
+    converter = converters.find_converter(config, "22.12", family)
+    said = {**CHECKPOINTS[family], "use_cache": True}
+    assert settings.unknown(said, models, described, converter) == [*unread, "use_cache"]
+
+
+def test_an_empty_value_says_nothing() -> None:
+    said: dict[str, Any] = {"none": None, "object": {}, "list": [], "zero": 0, "inner": {"a": [], "b": 1}}
+    keys = (*said, "inner.a", "inner.b", "zero.a", "absent", "absent.a")
+    assert {key: found for key in keys if (found := settings.value(said, key)) is not None} == {
+        "zero": 0, "inner": said["inner"], "inner.b": 1,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("family", CHECKPOINTS)
 def test_a_key_that_nobody_knows_is_refused_by_its_name(family: str, config: Config, tmp_path: Path) -> None:
     folder = write(
-        tmp_path / "hf", {**CHECKPOINTS[family], "residual_scale": 0.5, "new_mode": None, "tags": []}
+        tmp_path / "hf",
+        {**CHECKPOINTS[family], "residual_scale": 0.5, "new_mode": None, "tags": [], "map": {}},
     )
     what = refusal(config, family, folder)
     assert "residual_scale = 0.5 (--ignore-key KEY" in what
-    assert "new_mode" not in what, "null says nothing"
+    assert not [key for key in ("new_mode", "tags", "map") if key in what], "what is empty says nothing"
     assert planned(config, family, folder, ignored=("residual_scale",))
 
 

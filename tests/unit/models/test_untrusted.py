@@ -19,7 +19,7 @@ import pytest
 
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, mounted
-from ftbuild.errors import ConfigError, ConversionError, FtbuildError
+from ftbuild.errors import ConfigError, ConversionError, FtbuildError, HostError
 from ftbuild.models import (
     config_ini,
     conversion,
@@ -31,6 +31,7 @@ from ftbuild.models import (
 )
 from ftbuild.models.conversion import Conversion, ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
+from ftbuild.text import terminal
 from testing import bytelevel, needs
 from tests.unit.models.test_repository import GPT2, GPTJ, OLD, TEMPLATES, converted
 
@@ -124,6 +125,7 @@ def test_dimensions_that_no_model_has_are_refused(
         (INDEX, b'{"weight_map": {"a": "/etc/passwd"}}', "'/etc/passwd' is not the name of a file beside it"),
         (INDEX, b'{"weight_map": {"a": "../x"}}', "'../x' is not the name of a file beside it"),
         (INDEX, b'{"weight_map": {"a": ".."}}', "'..' is not the name of a file beside it"),
+        (INDEX, b'{"weight_map": {"a": ""}}', "'' is not the name of a file beside it"),
         (INDEX, b'{"weight_map": {"a": "x\\u0000"}}', r"'x\x00' is not the name of a file beside it"),
         (INDEX, b'{"weight_map": {}}', "it names 0 files"),
         (INDEX, b'{"weight_map": []}', "it has no weight_map"),
@@ -405,10 +407,11 @@ def test_numbers_that_follow_from_others_are_checked_as_well(values: dict[str, A
         weights.parameters(["size_per_head"])
 
 
-@pytest.mark.parametrize("pipeline", [0, -1, 10**9])
+@pytest.mark.parametrize("pipeline", [0, -1, 1025, 10**9])
 def test_pipeline_stages_are_a_number_that_there_can_be(pipeline: int, options: RepositoryOptions) -> None:
-    with pytest.raises(ConfigError, match="is not a number of pipeline stages"):
+    with pytest.raises(ConfigError, match="is not a number of pipeline stages") as refused:
         repository.make(TEMPLATES, replace(options, pipeline=pipeline))
+    assert refused.value.hint == "1 to 1024"
 
 
 @pytest.mark.parametrize(
@@ -434,8 +437,52 @@ def test_values_in_messages_are_short_and_harm_no_terminal() -> None:
     assert untrusted.shown("\x1b[2J") == r"'\x1b[2J'"
     assert len(untrusted.shown({"x": ["y" * 1000] * 1000})) < 1000
     assert untrusted.plain("gpt2") == "gpt2"
-    assert "\n" not in untrusted.sentence("a\nb")
+    assert untrusted.plain("\x1b[2J") == r"'\x1b[2J'"
+    longest = "x" * terminal.LONGEST
+    assert untrusted.plain(longest) == longest
+    assert len(untrusted.plain(f"{longest}x")) <= terminal.LONGEST
+    assert untrusted.sentence("x" * 301) == "x" * 300
+    assert untrusted.sentence("a\nb") == "a"
     assert "\x1b" not in untrusted.sentence("\x1b[2J")
+
+
+def test_a_name_is_one_part_of_a_path_that_a_file_system_takes() -> None:
+    names = ("a.bin", "x" * 255, "é" * 127, "x" * 256, "é" * 128, "a/b", "..", ".", "", "a\x00", 5, None)
+    assert [name for name in names if untrusted.is_file_name(name) is True] == list(names[:3])
+    assert {untrusted.is_file_name(name) for name in names[3:]} == {False}
+
+
+def test_a_list_that_is_longer_than_any_is_not_parsed(tmp_path: Path) -> None:
+    file = tmp_path / "modules.json"
+    file.write_text("[]")
+    assert untrusted.json_list(file, "a list", "fetch it again") == []
+    with file.open("ab") as stream:
+        stream.truncate(untrusted.JSON_BYTES + 1)
+    with pytest.raises(ConfigError, match=r"it has more than 16\.7772 MB"):
+        untrusted.json_list(file, "a list", "fetch it again")
+
+
+def test_a_file_that_is_inside_is_named_by_its_real_path(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    assert untrusted.require_inside(tmp_path, tmp_path / "link") == (tmp_path / "file").resolve()
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_of_the_host(tmp_path: Path) -> None:
+    with pytest.raises(HostError) as unreadable:
+        list(untrusted.walk(tmp_path / "none"))
+    assert unreadable.value.what == "the folder cannot be read: No such file or directory"
+    assert unreadable.value.where == str(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("kind", "called"), [(stat.S_IFSOCK, "a socket"), (stat.S_IFIFO, "a named pipe")], ids=["socket", "pipe"]
+)
+def test_what_is_no_file_is_called_what_it_is(kind: int, called: str, tmp_path: Path) -> None:
+    os.mknod(tmp_path / "odd", kind | 0o600)
+    with pytest.raises(ConfigError) as refused:
+        untrusted.require_plain(tmp_path, "take it away")
+    assert refused.value.what == f"'odd' is neither a file nor a folder, but {called}"
 
 
 class Engine:
@@ -506,6 +553,15 @@ def test_folders_in_folders_without_end_are_no_model(tmp_path: Path) -> None:
         assert progress.size(tmp_path) == 0
     finally:
         subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
+
+
+def test_folders_are_fifty_deep_at_most(tmp_path: Path) -> None:
+    nested(tmp_path, 50)
+    assert len(list(untrusted.walk(tmp_path))) == 50
+    (tmp_path / "/".join("d" * 50) / "d").mkdir()
+    with pytest.raises(ConfigError) as refused:
+        list(untrusted.walk(tmp_path))
+    assert refused.value.what == "more than 100000 files, or 50 nested folders, are not a model"
 
 
 def test_more_files_than_a_model_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
