@@ -401,8 +401,8 @@ def test_moving_tags_wait_for_the_signature(
 ) -> None:
     plan, _ = fresh_bench.tested()
     there = fresh_bench.repository(open_registry)
-    program = tmp_path / "cosign"
-    program.write_text(f'#!/bin/sh\n[ "$1 $2" = "sign --yes" ] && exit 1\nexec {needs.program("cosign")} "$@"\n')
+    real, program = needs.program("cosign"), tmp_path / "cosign"
+    program.write_text(f'#!/bin/sh\n[ "$1 $2" = "sign --yes" ] && exit 1\nexec {real} "$@"\n')
     program.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     done = fresh_bench.publish(open_registry, *signed(keys), COSIGN_PASSWORD=PASSWORD, PATH=path)
