@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         try:
             module.main(_TENSORS.ordered(module.__doc__))
         except SystemExit as ended:
-            code = ended.code
+            code = 0 if ended.code is None else ended.code
     if not isinstance(code, int):
         print(code, file=errors)
     return subprocess.CompletedProcess(

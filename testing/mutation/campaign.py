@@ -99,9 +99,10 @@ def run(
         traces = trial.trace(area.root, sources, tests)
         for line in traces.skipped:
             report(f"area {area.name}: tests that do not run here notice nothing: {line.strip()}")
-        survivors = dict[int, str]()
+        survivors: dict[int, str] = {}
         try:
-            _try_all(area, chosen, _Trying(area, chosen, traces), report, jobs, survivors)
+            for number, line in _survivors(area, chosen, _Trying(area, chosen, traces), report, jobs):
+                survivors[number] = line
         finally:
             lines = [survivors[number] for number in sorted(survivors)]
             files.write_atomic(record, json.dumps(lines, indent=2) + "\n")
@@ -135,21 +136,19 @@ class _Trying:
             yield from ((number, survives(number)) for number in range(len(self.chosen)))
 
 
-def _try_all(
-    area: Area,
-    chosen: Sequence[tuple[Path, Mutant]],
-    trying: _Trying,
-    report: Reporter,
-    jobs: int,
-    survivors: dict[int, str],
-) -> None:
-    """Try the mutants, and add the survivors by their numbers."""
+def _survivors(
+    area: Area, chosen: Sequence[tuple[Path, Mutant]], trying: _Trying, report: Reporter, jobs: int
+) -> Iterator[tuple[int, str]]:
+    """Try the mutants, and yield the number and the line of each that survives."""
+    surviving = 0
     for tried, (number, survives) in enumerate(trying.outcomes(jobs), start=1):
         if survives:
-            survivors[number] = _line(area, *chosen[number])
-            report(f"{tried}/{len(chosen)} survives: {survivors[number]}")
+            surviving += 1
+            line = _line(area, *chosen[number])
+            yield number, line
+            report(f"{tried}/{len(chosen)} survives: {line}")
         if tried % 50 == 0:
-            report(f"{tried}/{len(chosen)} tried, {len(survivors)} survive")
+            report(f"{tried}/{len(chosen)} tried, {surviving} survive")
 
 
 def _mutants(sources: Sequence[Path]) -> Iterator[tuple[Path, Mutant]]:
