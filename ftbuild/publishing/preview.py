@@ -75,8 +75,7 @@ def _action(session: PublishSession, status: PublishStatus, report: Reporter) ->
             return NOTHING_UNTESTED
         built = session.built(plan)
         gates.require(plan, session.folder(plan), local_ids(built), [VERIFY])
-        for product, image in built.items():
-            publish.require_publishable(session, plan, product, session.local_labels(image), report)
+        publish.require_built(session, plan, built, report)
         return PUBLISH_UNTESTED
     trust.require(session, plan, there)
     _require_tested(session, plan, report)
@@ -96,10 +95,7 @@ def _require_newer(session: PublishSession, plan: Plan, digests: Mapping[str, st
 def _require_tested(session: PublishSession, plan: Plan, report: Reporter) -> None:
     """Raise PublishError unless images that may be published are staged, or built here."""
     staged, local = publish.ready(session, plan)
-    for product in PRODUCTS:
-        labels: Mapping[str, str] = (
-            session.staging.config(staged[product].image).labels
-            if product in staged
-            else session.local_labels(local[product])
-        )
+    publish.require_built(session, plan, local, report)
+    for product, there in staged.items():
+        labels = session.staging.config(there.image).labels
         publish.require_publishable(session, plan, product, labels, report)

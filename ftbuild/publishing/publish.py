@@ -163,18 +163,17 @@ def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, 
         if not session.has_pushed(plan, session.staging, there.tagged.descriptor.digest):
             report(f"reading the layers of the staged {product} image, which was pushed elsewhere")
             layers.require(session.staging, there)
+    require_built(session, plan, local, report)
     return staged or {
-        product: _stage(session, plan, product, image, session.options.names.staged(plan, product), report)
+        product: session.stage(plan, product, image, session.options.names.staged(plan, product), report)
         for product, image in local.items()
     }
 
 
-def _stage(
-    session: PublishSession, plan: Plan, product: str, image: str, tag: str, report: Reporter
-) -> RemoteImage:
-    """Push a local image, unless its labels say already that it is not published."""
-    require_publishable(session, plan, product, session.local_labels(image), report)
-    return session.stage(plan, product, image, tag, report)
+def require_built(session: PublishSession, plan: Plan, images: Mapping[str, str], report: Reporter) -> None:
+    """Raise PublishError if one of a cell's local images is not published, before any of them is pushed."""
+    for product, image in images.items():
+        require_publishable(session, plan, product, session.local_labels(image), report)
 
 
 def require_publishable(
@@ -231,14 +230,16 @@ def _publish_unsmoked(
         for product, digest in there.items():
             trust.require_form(session.repository, digest, plan, product, [VERIFY])
         return "present", _products(session, plan, there, names.UNSMOKED)
-    gates.require(plan, session.folder(plan), local_ids(session.built(plan)), [VERIFY])
+    built = session.built(plan)
+    gates.require(plan, session.folder(plan), local_ids(built), [VERIFY])
+    require_built(session, plan, built, report)
     report("no GPU has tested these images: they are published with the label unsmoked, without moving tags")
     digests = {}
     for product in PRODUCTS:
         local = f"{plan.tag(product)}{names.UNSMOKED}"
         image = untested.derive(session.client, plan, product, local)
         staged = f"{session.options.names.staged(plan, product)}{names.UNSMOKED}"
-        remote = _stage(session, plan, product, image, staged, report)
+        remote = session.stage(plan, product, image, staged, report)
         tag = f"{names.tag(plan, product)}{names.UNSMOKED}"
         candidate = Candidate(plan, product, remote, local, tag, [VERIFY])
         digests[product] = _publish_image(session, candidate, report)
