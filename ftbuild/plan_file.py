@@ -5,6 +5,7 @@ A file holds a whole plan, its addresses of repositories included, so only its o
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -28,13 +29,13 @@ def place(plan: Plan, work: Path) -> Path:
 
 def write(plan: Plan, file: Path) -> None:
     """Write a plan; HostError where that is impossible."""
-    write_private(file, TypeAdapter(Plan).dump_json(plan))
+    write_private(file, _plans().dump_json(plan))
 
 
 def read(file: Path) -> Plan:
     """Return the plan of a file; ConfigError for one that is none, or that was changed."""
     try:
-        plan = TypeAdapter(Plan).validate_json(reading.read_bytes(file, max_bytes=MAX_BYTES))
+        plan = _plans().validate_json(reading.read_bytes(file, max_bytes=MAX_BYTES))
     except FtbuildError as unusable:
         raise ConfigError(f"the plan file cannot be read: {unusable.what}", where=str(file)) from unusable
     except ValidationError as invalid:
@@ -44,3 +45,8 @@ def read(file: Path) -> Plan:
     if input_key(plan) != plan.key:
         raise ConfigError(f"the plan of {plan.cell.id} was changed", where=str(file), hint=_HINT)
     return plan
+
+
+@cache  # Making it takes more time than reading a plan with it, and most commands read none.
+def _plans() -> TypeAdapter[Plan]:
+    return TypeAdapter(Plan)

@@ -6,6 +6,7 @@ lock of the cell's folder or by a container, is left alone.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,14 +60,29 @@ def folders(work: Path, plans: Iterable[Plan], keep: int) -> Iterator[Garbage]:
     """
     current = current_keys(plans)
     for cell in sorted(path for path in work.glob("*") if path.is_dir() and not path.is_symlink()):
-        keyed = [path for path in cell.iterdir() if _KEY.fullmatch(path.name) and marker.is_on(path)]
-        found = old(((path.name, path.stat().st_mtime) for path in keyed), current, keep)
+        keyed = _keyed(cell)
+        found = old(((path.name, time) for path, time in keyed.items()), current, keep)
         for folder in sorted(keyed):
             if folder.name in found:
                 yield Garbage("work folder", str(folder), size(folder), partial(_drop, folder))
             else:
                 yield from _unfinished(folder)
         yield from _unfinished(cell)
+
+
+def _keyed(cell: Path) -> dict[Path, float]:
+    """Return our folders of keys in a folder, with their times.
+
+    What is gone by now, another command has removed. What may not be read is nothing of ours: on a disk of
+    its own, the work folder has root's lost+found.
+    """
+    found: dict[Path, float] = {}
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        for path in cell.iterdir():
+            if _KEY.fullmatch(path.name) and marker.is_on(path):
+                with contextlib.suppress(FileNotFoundError):
+                    found[path] = path.stat().st_mtime
+    return found
 
 
 def _unfinished(folder: Path) -> Iterator[Garbage]:
@@ -77,10 +93,23 @@ def _unfinished(folder: Path) -> Iterator[Garbage]:
 def _drop(folder: Path) -> str | None:
     """Remove a folder while holding its lock, by another name: nobody finds half of it."""
     gone = folder.with_name(f".{folder.name}.removed{files.PARTIAL}")
-    problem = _locked(folder, partial(folder.rename, gone))
+    if not marker.is_on(folder):  # another `invoke clean` was faster, and a lock would make it again
+        return None
+    problem = _locked(folder, partial(_renamed, folder, gone))
     if problem is None:
         marker.remove(gone)
     return problem
+
+
+def _renamed(folder: Path, gone: Path) -> None:
+    """Rename a folder, unless another command did so before this one had its lock, which made it again."""
+    if marker.is_on(folder):
+        marker.remove(gone)  # of an earlier folder of this key, whose removal was killed
+        folder.rename(gone)
+        return
+    with contextlib.suppress(OSError):
+        (folder / locks.NAME).unlink()
+        folder.rmdir()
 
 
 def _locked(folder: Path, act: Callable[[], object]) -> str | None:

@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from ftbuild.host.paths import home_folder
+
 # Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
 # (docker/buildx docs/bake-reference.md, target.args), so that the file holds no credential.
 NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -27,9 +29,12 @@ def are_set() -> bool:
 
 def _in_docker_config() -> bool:
     """Return whether Docker's config.json has proxies; one that cannot be read counts as if it had."""
-    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    home = home_folder()
+    folder = os.environ.get("DOCKER_CONFIG") or (home and home / ".docker")
+    if not folder:
+        return False
     try:
-        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        settings = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
         return bool(settings.get("proxies"))
     except FileNotFoundError:
         return False

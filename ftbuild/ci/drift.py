@@ -19,7 +19,7 @@ def differences(folder: Path, rendered: Mapping[str, str], owned: Iterable[str])
         file = folder / path
         if not file.is_file():
             differing.append(f"{path} is missing")
-        elif file.read_text(encoding="utf-8") != text:
+        elif _text(file) != text:
             differing.append(f"{path} is out of date")
     return differing + [f"{path} is left over" for path in _leftover(folder, rendered, owned)]
 
@@ -27,10 +27,13 @@ def differences(folder: Path, rendered: Mapping[str, str], owned: Iterable[str])
 def require_up_to_date(folder: Path, rendered: Mapping[str, str], owned: Iterable[str]) -> None:
     """Raise ConfigError with the names of all files that differ from what would be written now."""
     if stale := differences(folder, rendered, owned):
+        written = any((folder / path).is_file() for path in owned)
         raise ConfigError(
             f"CI files differ from the configuration: {', '.join(stale)}",
             where=str(folder),
-            hint="run the command in the first line of each file, or check with the same options",
+            hint="run the command in the first line of each file, or check with the same options"
+            if written
+            else "the same command without --check writes them",
         )
 
 
@@ -56,4 +59,9 @@ def _leftover(folder: Path, rendered: Mapping[str, str], owned: Iterable[str]) -
 
 
 def _is_ours(file: Path) -> bool:
-    return file.is_file() and file.read_text(encoding="utf-8").startswith(MARK)
+    return file.is_file() and _text(file).startswith(MARK)
+
+
+def _text(file: Path) -> str:
+    """Return the text of a file, which may be somebody else's, in any encoding."""
+    return file.read_text(encoding="utf-8", errors="replace")

@@ -7,10 +7,12 @@ of `Annotated[type, "help"]` is the help. Understood types: bool, int, float, st
 
 from __future__ import annotations
 
+import copy
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -62,6 +64,10 @@ class Option:
     choices: tuple[str, ...] = ()
     limits: Range = Range()
 
+    def __deepcopy__(self, memo: object) -> Option:
+        """Return itself: Invoke copies every command several times before it runs one."""
+        return self
+
     @property
     def flag(self) -> str:
         """The option as typed, for instance `--dry-run`; a word of Python has a `_` more in its name."""
@@ -82,7 +88,7 @@ class Option:
                 f"{self.flag}: {terminal.quoted(text)} is unknown", hint=f"one of {', '.join(self.choices)}"
             )
         try:
-            value = self.kind(text)
+            value = self._value(text)
         except ValueError:
             raise ConfigError(
                 f"{self.flag} must be {_NOUNS[self.kind]}, not {terminal.quoted(text)}"
@@ -90,6 +96,12 @@ class Option:
         if isinstance(value, int | float) and (complaint := self.limits.complaint(value)):
             raise ConfigError(f"{self.flag} {complaint}, not {text[: terminal.LONGEST]}")
         return value
+
+    def _value(self, text: str) -> Any:
+        """Return the value of a text; ValueError when it is none. A number has no `_` and digits of ASCII."""
+        if self.kind in _NOUNS and not (text.isascii() and "_" not in text):
+            raise ValueError
+        return self.kind(text)
 
     def argument(self) -> Argument:
         """Return the argument for Invoke's parser."""
@@ -114,6 +126,10 @@ class _Argument(Argument):
         # Invoke takes the empty list for a value that was given: `--sm` alone would select everything.
         self.raw_value = None
 
+    def __deepcopy__(self, memo: object) -> _Argument:
+        """Return a copy with a value of its own; no value is changed in place."""
+        return copy.copy(self)
+
     def set_value(self, value: Any, cast: bool = True) -> None:
         """Parse and keep the value of an option; end with 2 when it is wrong."""
         if self.kind is bool or not isinstance(value, str):
@@ -133,6 +149,10 @@ class Signature:
 
     options: tuple[Option, ...]
     groups: Mapping[str, tuple[type, tuple[str, ...]]]
+
+    def __deepcopy__(self, memo: object) -> Signature:
+        """Return itself, as an option does."""
+        return self
 
     def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters of the function for the parsed values of its options."""
@@ -157,7 +177,7 @@ def signature(function: Callable[..., int | None]) -> Signature:
         hint = hints[parameter.name]
         if is_dataclass(hint):
             assert isinstance(hint, type)
-            members = tuple(_fields(hint))
+            members = _fields(hint)
             groups[parameter.name] = hint, tuple(option.name for option in members)
             options.extend(members)
         else:
@@ -165,13 +185,16 @@ def signature(function: Callable[..., int | None]) -> Signature:
     return Signature(tuple(options), groups)
 
 
-def _fields(kind: type) -> Iterator[Option]:
+@cache  # Many commands share their groups of options.
+def _fields(kind: type) -> tuple[Option, ...]:
     hints = get_type_hints(kind, include_extras=True)
+    found = []
     for field in fields(kind):
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        yield _option(
-            field.name, hints[field.name], inspect.Parameter.empty if default is MISSING else default
+        found.append(
+            _option(field.name, hints[field.name], inspect.Parameter.empty if default is MISSING else default)
         )
+    return tuple(found)
 
 
 def _option(name: str, hint: Any, default: Any) -> Option:

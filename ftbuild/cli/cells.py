@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ftbuild.plan import Plan
 
 
-@command()
+@command(beside={"why": ["format"]})
 def matrix(
     selection: Selection,
     format: Annotated[  # noqa: A002

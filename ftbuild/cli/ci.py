@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated
 
@@ -35,9 +35,33 @@ class CiOptions:
     test_runner: Annotated[str | None, "tags of runners that test every branch (GitLab only)"] = None
     cron: Annotated[str, "when nightly runs begin, in UTC (GitHub only)"] = CRON
 
+    def refuse_idle(self) -> None:
+        """Raise ConfigError for an option that no file to be written reads."""
+        from ftbuild.errors import ConfigError
+
+        idle = (
+            ("--test-runner", self.test_runner, "in GitHub's files", self.github and not self.gitlab),
+            ("--cron", self.cron != CRON, "in GitLab's file", self.gitlab and not self.github),
+            (
+                "--cpu-runner",
+                self.cpu_runner,
+                "in GitHub's files for one host",
+                self.github and not self.gitlab and self.one_host,
+            ),
+        )
+        for option, given, where, alone in idle:
+            if given and alone:
+                raise ConfigError(f"{option} does nothing {where}", hint=f"leave {option} out")
+
 
 @command(
-    "dev.ci", beside={"check": ["dry_run", "summary"], "dry_run": ["summary"], "out": ["dry_run", "summary"]}
+    "dev.ci",
+    beside={
+        "check": ["dry_run", "summary"],
+        "dry_run": ["summary"],
+        "out": ["dry_run", "summary"],
+        **{option.name: ["summary"] for option in fields(CiOptions)},
+    },
 )
 def ci(
     selection: Selection,
@@ -54,6 +78,7 @@ def ci(
     if summary:
         print(summaries.markdown(plans(loader.load(selection.config), selection), work_folder()))
         return 0
+    files.refuse_idle()
     return write(options(selection, files, ROOT), files, out=out, check=check, dry_run=dry_run)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ftbuild.config.schema import Config
     from ftbuild.host.garbage import Garbage
     from ftbuild.plan import Plan
+    from ftbuild.publishing.names import Names
 
 
 @command(needs={"stage": ["registry"]})
@@ -36,23 +37,25 @@ def clean(
     """
     from ftbuild.config import loader
     from ftbuild.host import garbage
+    from ftbuild.publishing import names
 
     loaded = loader.load(config)
+    staging = names.resolve(registry, stage, loaded.matrix.image) if registry else None
+    plans = _all_plans(loaded)
     removals = []
-    for found in _garbage(loaded, _all_plans(loaded), keep, registry, stage):
-        removals.append(garbage.removal(found, dry_run=dry_run))
-    print(garbage.as_json(removals) if format == "json" else garbage.table(removals))
+    try:
+        for found in _garbage(loaded, plans, keep, staging):
+            removals.append(garbage.removal(found, dry_run=dry_run))
+    finally:  # what is gone is told of, whatever has stopped the rest
+        print(garbage.as_json(removals) if format == "json" else garbage.table(removals))
     return 0
 
 
-def _garbage(
-    config: Config, plans: list[Plan], keep: int, registry: str | None, stage: str | None
-) -> Iterator[Garbage]:
+def _garbage(config: Config, plans: list[Plan], keep: int, staging: Names | None) -> Iterator[Garbage]:
     from ftbuild.build import garbage as builds
     from ftbuild.engine import daemon, orphans
     from ftbuild.errors import HostError
     from ftbuild.publishing import garbage as published
-    from ftbuild.publishing import names
     from ftbuild.sources import garbage as sources
     from ftbuild.text import reporter
 
@@ -66,8 +69,8 @@ def _garbage(
     yield from builds.folders(work_folder(), plans, keep)
     yield from sources.objects(config, cache_folder())
     yield from sources.downloaded(config, cache_folder())
-    if registry:
-        yield from published.staged(names.resolve(registry, stage, config.matrix.image), plans, keep)
+    if staging:
+        yield from published.staged(staging, plans, keep)
 
 
 def _all_plans(config: Config) -> list[Plan]:

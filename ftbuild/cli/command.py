@@ -9,7 +9,7 @@ from typing import Any
 
 from invoke.tasks import Task
 
-from ftbuild.cli import streams
+from ftbuild.cli import hints, streams
 from ftbuild.cli.arguments import Option, Signature, signature
 from ftbuild.errors import ConfigError, FtbuildError, Interrupted
 from ftbuild.host import failures, signals
@@ -59,11 +59,17 @@ class Command(Task):  # type: ignore[type-arg]  # generic in Invoke's stubs only
         super().__init__(
             _taking_context(function), name=path.rpartition(".")[2], positional=(), default=default
         )
+        if self._configuration:
+            hints.takes_configuration(self.path, self.typed)
 
     @property
     def typed(self) -> str:
         """The name as a person types it."""
         return self.path.rpartition(".")[0] if self.is_default else self.path
+
+    @property
+    def _configuration(self) -> Option | None:
+        return next((option for option in self.signature.options if option.name == "config"), None)
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Any]:
         """Return the arguments for Invoke's parser, required ones first."""
@@ -78,7 +84,13 @@ class Command(Task):  # type: ignore[type-arg]  # generic in Invoke's stubs only
 
     def _run(self, values: Mapping[str, Any]) -> int | None:
         self.idle.refuse(self.signature, values)
-        return self.function(**self.signature.arguments(values))
+        try:
+            return self.function(**self.signature.arguments(values))
+        except FtbuildError as failure:
+            option = self._configuration
+            if failure.hint and option and option.is_given(values):
+                failure.hint = hints.of(failure.hint, values[option.name])
+            raise
 
 
 def command(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from ftbuild.cli.arguments import Range
+from ftbuild.host.paths import named_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,8 +19,11 @@ def setting(name: str) -> str | None:
 
 
 def work_folder() -> Path:
-    """Return FTBUILD_WORK, else `.ftbuild` in the checkout: staged contexts, logs and records."""
-    return Path(setting("FTBUILD_WORK") or ROOT / ".ftbuild")
+    """Return FTBUILD_WORK, else `.ftbuild` in the checkout: staged contexts, logs and records.
+
+    Errors as `named_folder`.
+    """
+    return named_folder("FTBUILD_WORK") or ROOT / ".ftbuild"
 
 
 CONFIG = Path(setting("FTBUILD_CONFIG") or ROOT / "buildcfg")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from ftbuild.cli.command import command
-from ftbuild.cli.options import CONFIG, CaBundle, ConfigFolder, Format, Releases, work_folder
+from ftbuild.cli.options import CONFIG, SELECTING, CaBundle, ConfigFolder, Format, Releases, work_folder
 from ftbuild.cli.output import require_writable
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.host.paths import ca_bundle, cache_folder
@@ -152,7 +152,7 @@ def audit_feed(
     return 0
 
 
-@command("audit.holes", beside={name: ["sbom"] for name in ("triton", "sm", "cell", "base")})
+@command("audit.holes", beside={name: ["sbom"] for name in SELECTING})
 def audit_holes(
     selection: Selection,
     database: Annotated[

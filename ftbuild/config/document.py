@@ -1,7 +1,7 @@
 """YAML files as data, within limits, and with the line of everything in them.
 
 YAML 1.1 has traps: a duplicate key silently wins, `075` is 61 and `1:20` is 80, an alias of aliases is a
-million values. All of them are errors here, and so are tags.
+million values, `<<` is a key of another mapping. All of them are errors here, and so are tags.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ MAX_LEVELS = 40
 _DECIMAL = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_MERGE, _VALUE = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:value"
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,10 @@ class _Loader(*_Bases):  # type: ignore[misc]  # bases of which only the machine
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise _refused(key_node, "a key is a list or a mapping")
+            if key_node.tag in (_MERGE, _VALUE):
+                raise _refused(
+                    key_node, f"the key {key_node.value} has a meaning of its own in YAML: not allowed"
+                )
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise _refused(key_node, f"duplicate key {key!r} (first on line {seen[key]})")
@@ -147,6 +152,15 @@ class _Loader(*_Bases):  # type: ignore[misc]  # bases of which only the machine
             node, f"{node.value[:40]} is no plain decimal number: YAML gives it a value of its own"
         )
 
+    def construct_real(self, node: yaml.ScalarNode) -> float:
+        """Construct a number with a fraction, in base 10 and without `_`."""
+        if set("_:") & set(node.value):
+            raise _refused(
+                node, f"{node.value[:40]} is no plain decimal number: YAML gives it a value of its own"
+            )
+        made: float = self.construct_yaml_float(node)
+        return made
+
 
 def _refused(place: Any, problem: str) -> yaml.MarkedYAMLError:
     """Make the error for an event or a node."""
@@ -154,6 +168,7 @@ def _refused(place: Any, problem: str) -> yaml.MarkedYAMLError:
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_decimal)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_real)
 # A date is text: no key holds one.
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]

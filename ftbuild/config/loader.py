@@ -134,10 +134,24 @@ def _plain_message(error: dict[str, Any]) -> str:
 def _not_text(error: dict[str, Any]) -> str:
     given = error["input"]
     if isinstance(given, bool):
-        return f"must be text in quotes, not {str(given).lower()} (YAML reads yes, no, on and off so, too)"
+        return f"must be text in quotes, not {_truth(given)}"
     if isinstance(given, int | float):
         return f"must be text in quotes, not the number {given} (YAML reads 22.10 as 22.1)"
     return f"must be text, not {_Brief().repr(given)}"
+
+
+def _truth(given: bool) -> str:
+    return f"{str(given).lower()} (YAML reads yes, no, on and off so, too)"
+
+
+def _not_literal(wanted: str) -> Callable[[dict[str, Any]], str]:
+    def message(error: dict[str, Any]) -> str:
+        given = error["input"]
+        if isinstance(given, bool):
+            return f"must be {wanted}, not {_truth(given)}"
+        return f"must be {wanted}{' without quotes' * isinstance(given, str)}, not {_Brief().repr(given)}"
+
+    return message
 
 
 class _Brief(reprlib.Repr):
@@ -152,6 +166,9 @@ _FRIENDLY: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "extra_forbidden": lambda error: "unknown key",
     "missing": lambda error: "required, but missing",
     "string_type": _not_text,
+    "int_type": _not_literal("a whole number"),
+    "float_type": _not_literal("a number"),
+    "bool_type": _not_literal("true or false"),
     "string_too_short": lambda error: "must not be empty",
     "too_short": lambda error: "must not be empty",
     "model_type": lambda error: f"must be a mapping of keys, not {_Brief().repr(error['input'])}",

@@ -159,7 +159,33 @@ Package = Annotated[
 Identifier = Annotated[str, Shape(r"[A-Za-z_][A-Za-z0-9_]*", "letters, digits and underscores")]
 
 
+# Lists must stay tuples here and mappings records, so `strict` cannot be said of a whole model.
+_LITERAL = ("bool", "int", "float")
+_NO_SCHEMAS = ("default", "metadata", "serialization")
+
+
+def _take_literally(schema: Any) -> None:
+    """Make every number and truth value in a core schema strict."""
+    if isinstance(schema, dict):
+        if schema.get("type") in _LITERAL:
+            schema["strict"] = True
+        for inner in (value for key, value in schema.items() if key not in _NO_SCHEMAS):
+            _take_literally(inner)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            _take_literally(inner)
+
+
 class Model(BaseModel):
-    """A frozen record that refuses unknown keys."""
+    """A frozen record that refuses unknown keys, and takes nothing for a number or a truth value but one.
+
+    YAML knows both. `yes` is no 1, and `"12"`, which the JSON Schemas refuse, no 12.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        _take_literally(schema)
+        return schema

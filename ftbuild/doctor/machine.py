@@ -20,11 +20,11 @@ from packaging.version import Version
 from ftbuild import cmake
 from ftbuild.build import run as builds
 from ftbuild.config.schema import Config
-from ftbuild.doctor import network
+from ftbuild.doctor import folders, network
 from ftbuild.engine import buildx, daemon, gpu
 from ftbuild.engine.gpu import Installed
 from ftbuild.errors import FtbuildError, HostError
-from ftbuild.host import shell
+from ftbuild.host import paths, shell
 from ftbuild.host.disk import free_bytes, nearest
 from ftbuild.host.redaction import redact
 from ftbuild.sources.patches import series
@@ -57,6 +57,7 @@ def checks(config: Config, work: Path) -> list[CheckResult]:
         *_buildx(),
         *_bridge(info),
         *_disks(config, work, info),
+        _cache(),
         memory(*_size(info)),
         *_gpus(config, info),
         *certificates(os.environ),
@@ -293,10 +294,21 @@ def _disks(config: Config, work: Path, info: EngineInfo) -> Iterator[CheckResult
     """Check the work folder, and the engine's folder if it is on this machine, for any cell and base."""
     bases = config.bases.bases.values()
     cell = max(base.cell_gib for base in bases)
-    yield disk("disk: work folder", work, cell, cell)
+    name = "disk: work folder"
+    yield folders.unusable(name, "FTBUILD_WORK", work) or disk(name, work, cell, cell)
     root = Path(info.get("DockerRootDir", "/nonexistent"))
     if _local() and root.is_dir():
         yield disk("disk: engine", root, cell, max(base.cell_gib + base.base_gib for base in bases))
+
+
+def _cache() -> CheckResult:
+    name = "cache folder"
+    try:
+        folder = paths.cache_folder()
+    except FtbuildError as unknown:
+        return _failed(name, unknown)
+    unusable = folders.unusable(name, paths.CACHE_VARIABLE, folder)
+    return unusable or CheckResult(name, State.OK, str(folder))
 
 
 def disk(name: str, folder: Path, cell_gib: int, first_gib: int) -> CheckResult:

@@ -46,8 +46,16 @@ def garbage(client: docker.DockerClient) -> Iterator[Garbage]:
         yield Garbage("container", str(orphan.name), 0, partial(_remove, orphan))
 
 
-def _remove(orphan: Container) -> None:
-    orphan.remove(force=True, v=True)
+def _remove(orphan: Container) -> str | None:
+    from docker.errors import APIError, NotFound
+
+    try:
+        orphan.remove(force=True, v=True)
+    except NotFound:
+        return None
+    except APIError as refused:  # 409: another command removes it at the same time
+        return None if refused.status_code == 409 else str(refused.explanation)
+    return None
 
 
 def find(client: docker.DockerClient) -> Iterator[Container]:

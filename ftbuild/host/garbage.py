@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -35,16 +36,25 @@ REMOVED, TO_REMOVE = "removed", "to remove"
 
 
 def removal(item: Garbage, *, dry_run: bool) -> Removal:
-    """Remove something, unless it is a dry run."""
-    state = TO_REMOVE if dry_run else item.remove() or REMOVED
+    """Remove something, unless it is a dry run. What the system refuses to remove is left alone."""
+    try:
+        state = TO_REMOVE if dry_run else item.remove() or REMOVED
+    except OSError as refused:
+        state = str(refused.strerror or refused)
     return Removal(item.kind, item.name, item.size, state)
 
 
 def size(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
+    """Return the bytes of a file, or of all files in a folder; another command may remove it meanwhile."""
     if not path.is_dir() or path.is_symlink():
-        return path.lstat().st_size
-    return sum(Path(parent, name).lstat().st_size for parent, _, names in os.walk(path) for name in names)
+        return _bytes(path)
+    return sum(_bytes(Path(parent, name)) for parent, _, names in os.walk(path) for name in names)
+
+
+def _bytes(file: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return file.lstat().st_size
+    return 0
 
 
 def table(removals: Sequence[Removal]) -> str:

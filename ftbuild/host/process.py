@@ -35,7 +35,7 @@ def is_dead(owner: str) -> bool:
 
 def _start(pid: int) -> str:
     """Return when a process began, in clock ticks since boot; ValueError for one that has ended (proc(5))."""
-    fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     if fields[0] in "ZX":
         raise ValueError("a process that has ended")
     return fields[19]

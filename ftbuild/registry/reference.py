@@ -172,9 +172,11 @@ def _unusable(option: str, registry: str, what: str, hint: str) -> ConfigError:
 
 def _host_hint(option: str, registry: str) -> str:
     bare = registry.rpartition("://")[2]
-    if bare != registry:
+    if bare != registry and _HOST.fullmatch(bare.partition("/")[0]):
         return f"{option} {bare}, without the scheme"
-    return f"host[:port]/path; on Docker Hub {option} {HUB_NAME}/{registry.strip('/') or 'USER'}"
+    # A user there has images, and nothing between.
+    user = name if _COMPONENT.fullmatch(name := registry.strip("/")) else "USER"
+    return f"host[:port]/path; on Docker Hub {option} {HUB_NAME}/{user}"
 
 
 def _part_hint(part: str) -> str:

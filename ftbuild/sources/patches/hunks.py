@@ -51,7 +51,7 @@ def changes_anything(diff: str) -> bool:
 
 
 def flaw(diff: str) -> Flaw | None:
-    """Return the first hunk whose lines are not as many as its `@@` line says, if there is one."""
+    """Return the first hunk whose lines are not as many as its `@@` line says, or a cut last line, if any."""
     old = new = start = 0
     header = ""
     for number, line in enumerate(diff.removesuffix("\n").split("\n"), start=1):
@@ -72,7 +72,18 @@ def flaw(diff: str) -> Flaw | None:
             return Flaw(number, f"the hunk {header[:80]} has more lines than it says")
     if old or new:
         return Flaw(start, f"the hunk {header[:80]} has not as many lines as it says")
-    return None
+    return _cut(diff)
+
+
+def _cut(diff: str) -> Flaw | None:
+    """Return a last line without a line end, as editors leave it: git calls that corrupt.
+
+    It does not in `\\ No newline at end of file`, nor in the signature of git format-patch.
+    """
+    *lines, last = diff.split("\n")
+    if not last or last.startswith("\\") or any(line.rstrip("\r") == "-- " for line in [*lines[-3:], last]):
+        return None
+    return Flaw(len(lines) + 1, "the last line has no line end")
 
 
 def parse_hunks(diff: str) -> Iterator[Hunk]:

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +31,7 @@ from ftbuild.sources.patches.hunks import Conflict
 from ftbuild.text import tables
 
 SERIES = "series"
+_BACKPORT = ".backport"
 _NAME = re.compile(r"\d{4}-[a-z0-9][a-z0-9.-]*\.(patch|backport)", re.ASCII)
 
 
@@ -271,9 +273,9 @@ def _series(config: Config, component: str) -> tuple[Entry, ...]:
     names = dict(_names(folder))
     ranges = config.patches.ranges[component]
     for name in sorted({path.name for path in folder.iterdir()} - {SERIES} - set(names)):
-        raise PatchError(
-            "the file is not in the series", where=str(folder / name), hint=f"add it to {SERIES}"
-        )
+        # What an editor, a merge or a file manager leaves behind.
+        hint = f"add it to {SERIES}" if _is_entry(folder / name) else "remove it: no entry has such a name"
+        raise PatchError("the file is not in the series", where=str(folder / name), hint=hint)
     for name in sorted(set(ranges) - set(names)):
         raise PatchError(
             f"{component}/{name} has a range, but is not in the series",
@@ -287,6 +289,10 @@ def _series(config: Config, component: str) -> tuple[Entry, ...]:
                 hint=f"add it to {config.folder / 'patches.yaml'}",
             )
     return tuple(_entry(folder / name, ranges[name]) for name in names)
+
+
+def _is_entry(path: Path) -> bool:
+    return path.is_file() and _NAME.fullmatch(path.name) is not None
 
 
 def _names(folder: Path) -> Iterator[tuple[str, int]]:
@@ -322,13 +328,20 @@ def _entry(path: Path, taken: PatchRange) -> Entry:
         content = reading.read_bytes(path)
     except ConfigError as unreadable:
         raise unreadable.converted(PatchError) from unreadable
+    header, diff = _parts(content, path)
+    commit = dep3.backported_commit(header, str(path)) if path.suffix == _BACKPORT else None
+    lean = bool(taken.leaves_out)
+    return Entry(path.parent.name, path.name, header, versions, diff=diff, commit=commit, lean=lean)
+
+
+@lru_cache(maxsize=512)  # Every plan of a run reads all series: 200 files, which stay the same meanwhile.
+def _parts(content: bytes, path: Path) -> tuple[dep3.Header, bytes]:
+    """Return the header and the diff of an entry; PatchError, with file and line, for what is wrong in it."""
     header, diff = dep3.split(content, str(path))
-    component = path.parent.name
-    if path.suffix == ".backport":
+    if path.suffix == _BACKPORT:
         if diff.strip():
             raise PatchError("a backport must not have a diff: its commit is the diff", where=str(path))
-        commit = dep3.backported_commit(header, str(path))
-        return Entry(component, path.name, header, versions, commit=commit, lean=bool(taken.leaves_out))
+        return header, b""
     text = diff.decode("utf-8", "replace")
     if not hunks.changes_anything(text):
         raise PatchError("the patch has no diff", where=str(path))
@@ -337,4 +350,4 @@ def _entry(path: Path, taken: PatchRange) -> Entry:
         raise PatchError(flaw.what, where=f"{path}:{line}", hint="make the diff again with git diff")
     if header.paths:
         raise PatchError(f"{dep3.PATHS} is for backports only", where=str(path))
-    return Entry(component, path.name, header, versions, diff=diff, lean=bool(taken.leaves_out))
+    return header, diff
