@@ -15,6 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ftserve.front import limits
 
 try:
+    import httptools
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 except ImportError:  # a package that is faster, and not everywhere
     HttpToolsProtocol = None  # type: ignore[assignment, misc]
@@ -158,10 +159,45 @@ class _H11(_Bounded, H11Protocol):
 
 if HttpToolsProtocol is not None:
 
+    class _Parser(httptools.HttpRequestParser):
+        """The parser in C, for which nothing of HTTP follows a head that offers another protocol."""
+
+        def __init__(self, protocol: _HttpTools) -> None:
+            super().__init__(protocol)
+            # As uvicorn sets it: what follows a last request is no error.
+            self.set_dangerous_leniencies(lenient_data_after_close=True)
+            self._protocol = protocol
+
+        def feed_data(self, data: Any) -> None:
+            """Parse some bytes; a request with an offer as if it had none (RFC 9110, 7.8)."""
+            try:
+                super().feed_data(data)
+            except httptools.HttpParserUpgrade as offered:
+                if not self._protocol.offers:
+                    raise
+                self._protocol.begin_again(data[offered.args[0] :])
+
     class _HttpTools(_Bounded, HttpToolsProtocol):
         """The protocol in C, which collects whatever comes."""
 
         _fields = 0
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.parser = _Parser(self)
+
+        @property
+        def offers(self) -> bool:
+            """Whether the head that has been read offers another protocol, which is ignored."""
+            return self.parser.should_upgrade() and any(name == b"upgrade" for name, _ in self.headers)
+
+        def begin_again(self, rest: bytes) -> None:
+            """Read the head without the offer, and what follows it."""
+            version = self.parser.get_http_version().encode()
+            lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+            lines += [b"%b: %b" % field for field in self.headers if field[0] != b"upgrade"]
+            self.parser = _Parser(self)
+            self.parser.feed_data(b"\r\n".join([*lines, b"", rest]))
 
         def on_message_begin(self) -> None:
             """Begin a request."""
@@ -177,6 +213,30 @@ if HttpToolsProtocol is not None:
 
         def on_headers_complete(self) -> None:
             """Begin to answer; uvicorn lets any number of requests wait for that."""
+            if self.offers:
+                return
             if len(self.pipeline) >= limits.MAX_PIPELINED:
                 raise ValueError("too many requests at once on one connection")
             super().on_headers_complete()
+            if self.parser.get_http_version() == "1.0":
+                _end_with_connection(self.cycle)
+
+        def on_message_complete(self) -> None:
+            """End a request."""
+            if not self.offers:
+                super().on_message_complete()
+
+    def _end_with_connection(cycle: Any) -> None:
+        """Let an answer of unknown length end with its connection: HTTP/1.0 has no chunks (RFC 9112, 6.1)."""
+        send, unframed = cycle.send, False
+
+        async def sent(message: Any) -> None:
+            nonlocal unframed
+            if message["type"] == "http.response.start":
+                unframed = all(name.lower() != b"content-length" for name, _ in message.get("headers", ()))
+                cycle.chunked_encoding = False if unframed else None
+            elif unframed:
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        cycle.send = sent

@@ -10,6 +10,9 @@ _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 # Tokens of the prompt before the answer that decide how its first ones are written: a decoder of
 # SentencePiece takes the blank from the first piece, and only from that one.
 BEFORE = 6
+# How often an incomplete character waits for its next token, as one of four bytes does three times, and
+# tokens without a text that are remembered. A model that makes nothing else would cost ever more with each.
+_LONGEST_WAIT = 16
 
 
 class Decoder(Protocol):
@@ -25,6 +28,8 @@ class Remembering:
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
         self._single: dict[int, str] = {}
+        # By the token, and whether there is text before it.
+        self._after: dict[tuple[int, bool], str] = {}
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the tokens, without special ones."""
@@ -33,7 +38,24 @@ class Remembering:
         (only,) = ids
         text = self._single.get(only)
         if text is None:
-            text = self._single[only] = self._decoder.decode(ids)
+            text = self._decoder.decode(ids)
+            # Others than tokens of the vocabulary have none, and there is no end of those.
+            if text:
+                self._single[only] = text
+        return text
+
+    def after(self, before: Sequence[int], token: int) -> str:
+        """Return the text of a token behind others: a decoder of SentencePiece keeps its blank there."""
+        start = self.decode(before)
+        key = token, bool(start)
+        text = self._after.get(key)
+        if text is None:
+            alone = self.decode([token])
+            text = self._decoder.decode([*before, token])[len(start) :]
+            # A part of a character has none behind the part before it.
+            text = text if text.endswith(alone) else alone
+            if text:
+                self._after[key] = text
         return text
 
 
@@ -49,14 +71,23 @@ class Detokenizer:
         self._tokens = list(prompt[-BEFORE:])
         # The text up to `_done` has been given out; decoding starts at `_from`.
         self._from, self._done = 0, len(self._tokens)
+        self._waits = 0
 
     def push(self, tokens: Sequence[int]) -> str:
         """Return the text that these tokens complete."""
         self._tokens += tokens
         text = self._new()
         if text.endswith(_INCOMPLETE):
-            return ""
-        self._from, self._done = self._done, len(self._tokens)
+            self._waits += 1
+            if self._waits < _LONGEST_WAIT:
+                return ""
+        self._waits = 0
+        if text:
+            self._from = self._done
+        elif self._done - self._from > _LONGEST_WAIT:
+            del self._tokens[self._done :]
+        # How a token begins depends on those before it that have a text: special ones have none.
+        self._done = len(self._tokens)
         return text
 
     def finish(self) -> str:

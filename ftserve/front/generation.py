@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from ftserve.front import limits
+from ftserve.front import endings, limits
 from ftserve.front.detokenizing import BEFORE, Detokenizer, Remembering, StopFinder
-from ftserve.front.failures import Failure, too_long, unsupported
+from ftserve.front.failures import Failure, too_long
 from ftserve.front.rating import Rater, require_ratings
 from ftserve.front.sampling import Sampling
 from ftserve.front.statuses import TooLong
-from ftserve.front.tensors import BAD_WORDS, STOP_WORDS, Array, Ask, Facts
+from ftserve.front.tensors import STOP_WORDS, Array, Ask, Facts
 from ftserve.front.triton import NewTokens, Server
 from ftserve.front.workers import Workers
 
@@ -195,7 +195,7 @@ class Model:
             seen, ended, ids = 0, False, []
             while tokens is not None:
                 if request.ends:
-                    tokens = _to_end(tokens, request, seen)
+                    tokens = endings.to_end(tokens, request.ends, request.min_tokens - seen)
                 ended = bool(tokens) and (tokens[-1] == ask.end_id or tokens[-1] in request.ends)
                 ids += tokens
                 if finder is None:
@@ -239,22 +239,21 @@ class Model:
 
     async def rated(self, row: Sequence[int] | Array, start: int, top: int) -> list[Spelled]:
         """Return the log-probabilities of the tokens of a row from `start` on; Failure as the server's."""
-        return [
-            Spelled(
-                self.text_of(rating.token),
-                rating.log_prob,
-                tuple((self.text_of(token), log_prob) for token, log_prob in rating.top),
-            )
-            for rating in await self._rater.rated(row, start, top)
-        ]
+        spelled = []
+        for place, rating in enumerate(await self._rater.rated(row, start, top), start):
+            before = [int(token) for token in row[max(place - BEFORE, 0) : place]]
+            best = tuple((self._text_of(token, before), log_prob) for token, log_prob in rating.top)
+            spelled.append(Spelled(self._text_of(rating.token, before), rating.log_prob, best))
+        return spelled
 
     def text(self, row: Sequence[int] | Array) -> str:
         """Return the text of a row of token ids, without special ones."""
         return self._decoder.decode([int(token) for token in row])
 
-    def text_of(self, token: int) -> str:
+    def _text_of(self, token: int, before: Sequence[int]) -> str:
         """Return the text of one token, by its name if it is a special one, or none of the tokenizer's."""
-        return self._decoder.decode([token]) or self._tokenizer.id_to_token(token) or f"token_id:{token}"
+        text = self._decoder.after(before, token)
+        return text or self._tokenizer.id_to_token(token) or f"token_id:{token}"
 
     async def context_length(self) -> int | None:
         """Return the context length, None where it is unknown; Failure (503)."""
@@ -340,8 +339,11 @@ class Model:
             raise Failure(400, f"{wish.param}: no token to continue", param=wish.param)
         length = self._length(facts, len(prompt), wish)
         options = wish.sampling.inputs(facts.inputs, facts.seed_type)
+        # What the model does not have does not come, and the server would refuse the request.
+        words = [word for word in words if facts.vocabulary is None or max(word) < facts.vocabulary]
+        ends = frozenset((*wish.ends, *endings.special(words, self._decoder)))
         words = [*words, *([token] for token in wish.ends)] if STOP_WORDS in facts.inputs else ()
-        bans = self._bans(facts, wish)
+        bans = endings.banned(facts, self._end_id, ends, endless=wish.endless, least=wish.min_tokens)
         ask = Ask(prompt, length, self._end_id, options, words, bans)
         min_tokens = min(wish.min_tokens, length)
         return Prepared(
@@ -349,18 +351,9 @@ class Model:
             wish.stops,
             facts.repeats_prompt,
             fits=wish.longest is None,
-            ends=frozenset(wish.ends),
+            ends=ends,
             min_tokens=min_tokens,
         )
-
-    def _bans(self, facts: Facts, wish: Wish) -> list[int]:
-        """Return the tokens that must not come; Failure (400) where the model has no input for them."""
-        for name, wish_is_set in (("ignore_eos", wish.endless), ("min_tokens", wish.min_tokens)):
-            if wish_is_set and BAD_WORDS not in facts.inputs:
-                raise unsupported(name, f"this model has no input {BAD_WORDS}")
-        if wish.min_tokens and not facts.repeats_prompt:
-            raise unsupported("min_tokens", "an encoder-decoder cannot continue the beginning of an answer")
-        return [self._end_id] if wish.endless and self._end_id is not None else []
 
     def _length(self, facts: Facts, prompt: int, wish: Wish) -> int:
         """Return the maximum tokens of an answer to a prompt of so many tokens."""
@@ -388,11 +381,3 @@ class Model:
             return wish.longest
         known = [each for each in (room, facts.longest_answer) if each is not None]
         return min(*known, wish.default or known[0]) if known else wish.default or _UNLIMITED_TOKENS
-
-
-def _to_end(tokens: list[int], request: Prepared, seen: int) -> list[int]:
-    """Return the tokens up to the first that ends the answer, if `seen` and these are enough."""
-    ends = (
-        at for at, token in enumerate(tokens) if token in request.ends and seen + at >= request.min_tokens
-    )
-    return tokens[: next(ends, len(tokens)) + 1]

@@ -29,8 +29,6 @@ from ftserve.front.triton import Server
 _WIDTHS = (1, 2, 3, 4, 8, 16, 32)
 # Odds of e**-40 are e**-2.5 at this temperature, which a float of 32 bits holds to 1e-5.
 _TEMPERATURE = 16.0
-# The backend bans words of this token never (FT v5.3 ban_bad_words.cu:80).
-_NEVER_BANNED = 0
 # For what is never chosen: JSON has no infinity.
 LOWEST = -9999.0
 _NEEDED = ("runtime_top_k", tensors.WITH_LOG_PROB)
@@ -113,14 +111,14 @@ class Rater:
         if token >= facts.vocabulary:
             return LOWEST
         odds = await self._odds(facts.vocabulary, before, token, best[0])
-        if _NEVER_BANNED not in (token, best[0]):
-            odds -= await self._odds(facts.vocabulary, before, _NEVER_BANNED, best[0])
+        if tensors.NEVER_BANNED not in (token, best[0]):
+            odds -= await self._odds(facts.vocabulary, before, tensors.NEVER_BANNED, best[0])
         return max(best[1] + _TEMPERATURE * math.log(odds), LOWEST) if odds > 0 else LOWEST
 
     async def _odds(self, vocabulary: int, before: Sequence[int], token: int, best: int) -> float:
         """Return the odds, at the temperature, of a token and the never banned one to the best one."""
         others = np.arange(vocabulary, dtype=np.int32)
-        others = others[(others != token) & (others != best) & (others != _NEVER_BANNED)]
+        others = others[(others != token) & (others != best) & (others != tensors.NEVER_BANNED)]
         options = {tensors.WITH_LOG_PROB: True, "runtime_top_k": 1, "temperature": _TEMPERATURE}
         outputs = await self._server.outputs(Ask(before, 1, self._end_id, options, bans=others))
         _, (rate,) = self._read(outputs, len(before), 1)

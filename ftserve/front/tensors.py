@@ -15,6 +15,8 @@ VECTORS, LENGTHS = "embeddings", "input_lengths"
 STOP_WORDS, BAD_WORDS, END_ID, START_ID = "stop_words_list", "bad_words_list", "end_id", "start_id"
 # Of an answer, the sum of its tokens' log-probabilities among all tokens; and the wish for it.
 LOG_PROB, WITH_LOG_PROB = "cum_log_probs", "is_return_log_probs"
+# The token that the backend bans never (FT v5.3 ban_bad_words.cu:80). Of GPT-NeoX it is the end.
+NEVER_BANNED = 0
 # Values that leave an answer as it is, for inputs that a model of 22.03 must have.
 _NEUTRAL: Mapping[str, float] = {
     "runtime_top_k": 1,

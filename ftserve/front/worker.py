@@ -83,6 +83,8 @@ class Tokenizer:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = {token.content: number for number, token in added.items() if token.special}
         # Characters of the longest token; None where a text may become shorter before it is cut.
         self._longest = (
             max(map(len, tokenizer.get_vocab(with_added_tokens=True)), default=1)
@@ -102,8 +104,11 @@ class Tokenizer:
     def word(self, stop: str) -> list[int]:
         """Return a stop sequence that is exactly one token, by which the server can end an answer itself.
 
-        More tokens would keep requests from being computed together, and a text can be made of other ones.
+        More tokens would keep requests from being computed together, and a text can be made of other ones. A
+        special token is not in the text of an answer at all, so this is the one way to find it.
         """
+        if (special := self._special.get(stop)) is not None:
+            return [special]
         ids: list[int] = self._tokenizer.encode(stop, add_special_tokens=False).ids
         return ids if len(ids) == 1 and self._tokenizer.decode(ids) == stop else []
 

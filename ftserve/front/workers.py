@@ -99,10 +99,22 @@ class Workers:
         long = self._long if size > limits.LARGE_TEXT else contextlib.nullcontext()
         async with long:
             try:
-                process = await asyncio.wait_for(self._idle.get(), limits.START_SECONDS)
+                async with asyncio.timeout(limits.START_SECONDS):
+                    process = await self._living()
             except TimeoutError:
                 raise unavailable("no tokenizer process is available; try again later") from None
             return await asyncio.shield(self._go_on(self._answer(process, request, param)))
+
+    async def _living(self) -> _Process:
+        """Return a process that waits; one that a machine without memory has ended is replaced."""
+        while (process := await self._idle.get()).has_ended:
+            self._go_on(self._replace(process))
+        return process
+
+    async def _replace(self, process: _Process) -> None:
+        await self._end(process)
+        if not self._closed:
+            await self._add()
 
     async def _answer(self, process: _Process, request: Mapping[str, Any], param: str) -> Tokens:
         """Return what a process answers; without an answer it is replaced."""
@@ -165,6 +177,11 @@ class Workers:
 class _Process:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.returncode is not None
 
     async def ask(self, sent: bytes) -> tuple[dict[str, Any], bytes]:
         """Return the head of the answer to a request, and what follows it."""

@@ -1,10 +1,18 @@
-"""YAML in which texts of several lines, such as scripts, stay readable."""
+"""YAML in which texts of several lines, such as scripts, stay readable, and every text stays one."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
+
+# Texts that PyYAML writes bare, and that readers in Go take for truth values, numbers or dates: kubectl, Helm
+# and Compose (gopkg.in/yaml.v2 and v3, resolve.go, which leaves out the underscores of a number first).
+_NO_TEXT = re.compile(
+    r"[yYnN]|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+    r"|[-+]?0([xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
+)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -14,7 +22,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    style = "|" if "\n" in text else "'" if _NO_TEXT.fullmatch(text.replace("_", "")) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _text)

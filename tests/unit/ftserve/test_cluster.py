@@ -16,7 +16,7 @@ from ftserve.deployment import Deployment, Options, Ports, decide
 from ftserve.front_options import Front
 from ftserve.image_choice import Image
 from ftserve.requirements import Needs
-from ftserve.targets import grafana, kserve, kubernetes
+from ftserve.targets import grafana, kserve, kubernetes, kubernetes_pods
 from ftserve.targets.kubernetes import Cluster
 from testing import ROOT, kubernetes_schemas
 
@@ -49,6 +49,18 @@ def test_kubernetes_schema_accepts_all_of_it(deployment: Deployment) -> None:
     assert own["apiVersion"] == "monitoring.coreos.com/v1"
     for document in found.values():
         kubernetes_schemas.require_accepted(document)
+
+
+# Right values of labels that kubectl reads as true, as numbers or as a date where they stand bare.
+@pytest.mark.parametrize(
+    "value",
+    ["y", "N", "1e3", "12_3e4", "08", "1E5", "0o17", "0X1F", "0B1", "2022-1-1", "yes", "1.5", "007"],
+)
+def test_a_label_is_a_text_for_kubectl_too(value: str, deployment: Deployment) -> None:
+    pods = kubernetes_pods.parse(nodes=[f"gpu={value}"])
+    written = kubernetes.render(deployment, Cluster(pods=pods))
+    assert f"gpu: '{value}'\n" in written
+    assert next(yaml.safe_load_all(written))["spec"]["template"]["spec"]["nodeSelector"] == {"gpu": value}
 
 
 def test_an_autoscaler_owns_the_number_of_pods(deployment: Deployment) -> None:

@@ -37,6 +37,17 @@ async def endless(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": b"a" * 65536, "more_body": True})
 
 
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the path and the body, of a length that is not told before."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": scope["path"].encode() + b" ", "more_body": True})
+    await send({"type": "http.response.body", "body": body})
+
+
 @contextmanager
 def serving(app: Any, protocol: str, most: int = 100) -> Iterator[Callable[[], socket.socket]]:
     """Serve an application in a thread; yield what connects to it."""
@@ -106,6 +117,50 @@ def test_a_head_has_a_size(protocol: str, sent: bytes) -> None:
         with suppress(ConnectionError):
             connection.sendall(sent)
         assert b"200 OK" not in ended(connection)
+
+
+# What Java's client sends with each request to a server that it does not know yet.
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [b"Content-Length: 4\r\n\r\nabcd"],
+        [b"Content-Length: 4\r\n\r\n", b"ab", b"cd"],
+        [b"Transfer-Encoding: chunked\r\n\r\n", b"4\r\nabcd\r\n0\r\n\r\n"],
+    ],
+    ids=["at once", "later", "in chunks"],
+)
+@pytest.mark.parametrize("fields", [OFFER, OFFER.replace(b": Upgrade", b": close, Upgrade"), OFFER.lower()])
+def test_a_request_that_offers_another_protocol_is_answered_with_its_body(
+    protocol: str, sent: list[bytes], fields: bytes
+) -> None:
+    last = b"POST /last HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: close\r\n\r\nef"
+    with serving(echo, protocol) as connect:
+        connection = connect()
+        connection.sendall(b"POST /first HTTP/1.1\r\nHost: a\r\n" + fields)
+        for part in sent:
+            connection.sendall(part)
+            time.sleep(0.02)
+        if b"close" not in fields:
+            connection.sendall(last)
+        said = ended(connection)
+    assert said.count(b"200 OK") == (1 if b"close" in fields else 2)
+    assert b"/first " in said
+    assert b"abcd" in said
+    assert (b"/last " in said and b"ef" in said) == (b"close" not in fields)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_client_of_http_1_0_gets_an_answer_without_chunks(protocol: str) -> None:
+    with serving(echo, protocol) as connect:
+        connection = connect()
+        connection.sendall(b"POST /old HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 4\r\n\r\nabcd")
+        head, _, body = ended(connection).partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head.lower()
+    assert body == b"/old abcd"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

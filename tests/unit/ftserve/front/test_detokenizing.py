@@ -101,6 +101,41 @@ def test_texts_of_single_tokens_are_asked_for_once() -> None:
     assert counting.asked == 5
 
 
+def test_tokens_without_a_text_are_not_remembered() -> None:
+    class Nothing:
+        def decode(self, ids: Sequence[int]) -> str:
+            return ""
+
+    decoder = Remembering(Nothing())
+    for token in range(1000):
+        assert decoder.decode([token]) == decoder.after([1], token) == ""
+    assert not decoder._single
+    assert not decoder._after
+
+
+@pytest.mark.parametrize("text", ["", "\ufffd"])
+def test_a_model_that_makes_nothing_readable_costs_no_more_with_each_token(text: str) -> None:
+    class Unreadable:
+        most = 0
+
+        def decode(self, ids: Sequence[int]) -> str:
+            self.most = max(self.most, len(ids))
+            return text * len(ids)
+
+    decoder = Unreadable()
+    assert "".join(pieces(decoder, range(1000))) == text * 1000
+    assert decoder.most < 50
+
+
+def test_a_token_has_the_text_that_it_has_behind_others(tokenizer: Any) -> None:
+    decoder = Remembering(SentencePiece())
+    assert [decoder.after([], 7), decoder.after([1], 7), decoder.after([2], 7)] == ["w7", " w7", " w7"]
+    parts = Remembering(tokenizer)
+    euro = list("\u20ac".encode())
+    assert [parts.after(euro[:at], token) for at, token in enumerate(euro)] == ["\ufffd"] * 3
+    assert parts.after(euro, ord("a")) == "a"
+
+
 def test_an_answer_that_has_ended_has_no_more_text() -> None:
     counting = Counting()
     made = Detokenizer(counting, list(range(20)))

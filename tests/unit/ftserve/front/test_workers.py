@@ -122,6 +122,20 @@ def test_a_process_ends_whose_answer_nobody_has_read(tmp_path: Path) -> None:
     asyncio.run(ended())
 
 
+def test_a_process_that_has_ended_while_it_waited_is_no_failure_of_the_next_request(tmp_path: Path) -> None:
+    async def work(made: Any) -> None:
+        async with asyncio.timeout(60):
+            while made._idle.qsize() < 2:
+                await asyncio.sleep(0.01)
+        for process in list(made._all):
+            process._process.kill()
+            await process._process.wait()
+        found = await asyncio.gather(*(made.texts(["ab"], "prompt") for _ in range(3)))
+        assert [each.lengths for each in found] == [[2]] * 3
+
+    run(folder(tmp_path, None), work)
+
+
 def test_who_leaves_leaves_a_process_that_goes_on(tmp_path: Path) -> None:
     async def work(made: Any) -> None:
         asking = asyncio.create_task(made.texts(["ab " * 20_000], "prompt"))
