@@ -117,9 +117,8 @@ def _pushed_statements(session: PublishSession, candidate: Candidate) -> list[by
     None of an index that may be of somebody else, and nothing but provenance of this very image.
     """
     plan, index = candidate.plan, candidate.image.tagged.descriptor.digest
-    if not (session.has_pushed(plan, session.staging, index) or _is_tested(session, candidate, index)):
-        return []
-    found = remote_image.statements(session.staging, candidate.image)
+    is_ours = session.has_pushed(plan, session.staging, index) or _is_tested(session, candidate, index)
+    found = remote_image.statements(session.staging, candidate.image) if is_ours else ()
     return [text for text in found if provenance.is_about(text, candidate.digest)]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import operator
 import tarfile
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,13 +42,13 @@ _SETTINGS = (
 class Entry:
     """What a layer says of a path; `content` is a file's sha256."""
 
-    kind: str
-    mode: str
-    owner: str
+    kind: bytes
+    mode: int
+    owner: tuple[int, int]
     time: int
     size: int
     link: str
-    content: str
+    content: str | None
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,13 @@ def compare(
     settings = tuple(_settings(_raw_config(repository, published), attributes))
     if len(theirs) != len(ours):
         return Compared((False,) * max(len(theirs), len(ours)), (), (*settings, "number of layers"))
-    equal = tuple(one == other for one, other in zip(theirs, ours, strict=True))
+    equal = tuple(map(operator.eq, theirs, ours))
     if all(equal):
         return Compared(equal, (), settings)
     local = _saved(client, image, scratch)
     found: list[Difference] = []
-    for number, (same, (layer, _)) in enumerate(zip(equal, stored, strict=True)):
-        if not same:
+    for number, (layer, _) in enumerate(stored):
+        if not equal[number]:
             with tarfile.open(local[number]) as opened:
                 here = _entries(opened)
             found += _differences(number, _streamed(repository, layer), here)
@@ -131,15 +133,13 @@ def _second(time: object) -> str:
 
 
 def _saved(client: docker.DockerClient, image: str, scratch: Path) -> list[Path]:
-    """Return the layers of a local image as files, the lowest first."""
-    archive, folder = scratch / "image.tar", scratch / "image"
-    with archive.open("wb") as file:
-        file.writelines(client.images.get(image).save())
-    with archive.open("rb") as file:
-        archives.unpack(file, folder)
-    archive.unlink()
-    (manifest,) = bounded_json.loads((folder / "manifest.json").read_bytes())
-    return [folder / name for name in manifest["Layers"]]
+    """Return the layers of a local image as files in `scratch`, the lowest first."""
+    with tempfile.TemporaryFile(dir=scratch) as archive:
+        archive.writelines(client.images.get(image).save())
+        archive.seek(0)
+        archives.unpack(archive, scratch)
+    (manifest,) = bounded_json.loads((scratch / "manifest.json").read_bytes())
+    return [scratch / name for name in manifest["Layers"]]
 
 
 def _streamed(repository: Repository, layer: Part) -> dict[str, Entry]:
@@ -160,10 +160,9 @@ def _entries(layer: tarfile.TarFile) -> dict[str, Entry]:
 
 
 def _entry(member: tarfile.TarInfo, content: IO[bytes] | None) -> Entry:
-    digest = hashlib.file_digest(content, "sha256").hexdigest() if content else ""  # type: ignore[arg-type]
-    owner, mode = f"{member.uid}:{member.gid}", f"{member.mode:o}"
-    kind = member.type.decode()
-    return Entry(kind, mode, owner, int(member.mtime), member.size, member.linkname, digest)
+    digest = hashlib.file_digest(content, "sha256").hexdigest() if content else None  # type: ignore[arg-type]
+    owner, time = (member.uid, member.gid), int(member.mtime)
+    return Entry(member.type, member.mode, owner, time, member.size, member.linkname, digest)
 
 
 def _differences(layer: int, one: Mapping[str, Entry], other: Mapping[str, Entry]) -> Iterator[Difference]:

@@ -45,12 +45,13 @@ def pairs(repository: Repository, found: RemoteImage) -> list[tuple[Part, str]]:
     """
     rootfs = repository.config(found.image).rootfs
     named, stored = (rootfs.diff_ids if rootfs else []), (found.image.content.layers or [])
-    if len(named) != len(stored):
+    try:
+        return list(zip(stored, named, strict=True))
+    except ValueError as differ:
         raise Malformed(
             f"an image has {len(stored)} layers, and its configuration names {len(named)}",
             where=f"{repository.name}@{found.image.descriptor.digest}",
-        )
-    return list(zip(stored, named, strict=True))
+        ) from differ
 
 
 def checked(repository: Repository, layer: Part, diff_id: str) -> Iterator[bytes]:

@@ -8,7 +8,6 @@ layers as files. The repository is in the folder `models` of the image, as in KS
 from __future__ import annotations
 
 import io
-import json
 import re
 import shutil
 import tarfile
@@ -17,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from ftbuild.errors import ConfigError, PublishError
 from ftbuild.host import archives, disk
+from ftbuild.publishing.attest.manifests import canonical
 from ftbuild.publishing.signing import KeySigner, Signer
 from ftbuild.registry.answers import Part
 from ftbuild.registry.client import Manifest, Repository, digest_of
@@ -112,11 +111,11 @@ def push(folder: Path, place: Place, signer: Signer | None, report: Reporter) ->
         "schemaVersion": 2,
         "mediaType": MANIFEST,
         "artifactType": ARTIFACT,
-        "config": repository.put_blob(_json(config), CONFIG).as_dict(),
+        "config": repository.put_blob(canonical(config), CONFIG).as_dict(),
         "layers": layers,
         "annotations": {TITLE: FOLDER, "io.ftbuild.models": ",".join(_models(folder))},
     }
-    raw = _json(manifest)
+    raw = canonical(manifest)
     digest = digest_of(raw)
     repository.put_manifest(place.tag or digest, raw, MANIFEST)
     name = f"{place.repository}@{digest}"
@@ -199,9 +198,8 @@ def _divided(files: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
 def _layer(folder: Path, names: Sequence[str], folders: Sequence[str]) -> bytes:
     """Return files and folders as a tar archive that depends on their names and contents alone."""
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        inside = [PurePosixPath(FOLDER, name) for name in (*names, *folders)]
-        above = {str(parent) for path in inside for parent in path.parents} - {"."}
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        above = {str(parent) for name in names for parent in PurePosixPath(FOLDER, name).parents} - {"."}
         for name in sorted(above | {f"{FOLDER}/{name}" for name in folders}):
             entry = tarfile.TarInfo(name)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
@@ -237,7 +235,3 @@ def _unpack(repository: Repository, layer: Part, folder: Path) -> None:
             archives.unpack(content, folder)
         except (archives.Unsound, OSError) as wrong:
             raise PublishError(f"a layer cannot be unpacked: {wrong}", where=layer.digest) from wrong
-
-
-def _json(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()

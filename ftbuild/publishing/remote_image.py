@@ -41,11 +41,6 @@ class RemoteImage:
         manifests = {self.tagged.descriptor.digest, self.image.descriptor.digest}
         return frozenset(manifests | ({config.digest} if config else set()))
 
-    @property
-    def alone(self) -> RemoteImage:
-        """Return the image without an index around it, and so without statements."""
-        return RemoteImage(self.image, self.image)
-
 
 def read(repository: Repository, reference: str) -> RemoteImage | None:
     """Return the image behind a tag or digest, or None.
@@ -55,7 +50,7 @@ def read(repository: Repository, reference: str) -> RemoteImage | None:
     tagged = repository.manifest(reference)
     if tagged is None:
         return None
-    where = f"{repository.name}:{reference}"
+    where = f"{repository.name}{'@' if ':' in reference else ':'}{reference}"  # no tag has a colon
     if tagged.content.config:
         return RemoteImage(tagged, tagged)
     part = only_image(tagged, where)

@@ -16,7 +16,6 @@ from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan
 from ftbuild.publishing import attestations, gates, names, remote_image
 from ftbuild.publishing.attest import manifests, vex
-from ftbuild.publishing.attest.annotations import is_own
 from ftbuild.publishing.attestations import Candidate
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import PublishSession
@@ -134,8 +133,7 @@ def _problem(repository: Repository, found: RemoteImage, plan: Plan, product: st
     about = {f"{LABELS}.key": plan.key, f"{LABELS}.cell": plan.cell.id, f"{LABELS}.product": product}
     if any(annotations.get(key) != value for key, value in about.items()):
         return f"it is not the {product} image of {plan.cell.id}-{plan.key}"
-    labels = {key: value for key, value in config.labels.items() if is_own(key)}
-    if others := [key for key, value in annotations.items() if labels.get(key, value) != value]:
+    if others := [key for key, value in annotations.items() if config.labels.get(key, value) != value]:
         return f"its annotation {others[0]!a} is not the image's label"
     if not _is_pair(remote_image.parts(found.tagged), found.image.descriptor.digest, config):
         return "its index holds something else than one image and its attestations"

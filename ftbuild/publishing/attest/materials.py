@@ -71,7 +71,8 @@ def debian(plan: Plan) -> tuple[LockedPackage, ...]:
 
 def debian_purl(plan: Plan, package: LockedPackage) -> str:
     """Return the package URL of a locked Debian package."""
-    suite = plan.base.debian.requested.suite if plan.base.debian else ""
+    assert plan.base.debian is not None
+    suite = plan.base.debian.requested.suite
     return purl.debian("debian", suite, package.name, package.version, package.architecture)
 
 

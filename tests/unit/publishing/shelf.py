@@ -30,6 +30,24 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 GATES = (VERIFY, SMOKE)
 
 
+class Recorder:
+    """A signer that notes what it signs, in its order: `image` or the kind of a statement, and its name."""
+
+    is_logged = False
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+
+    def has_signed(self, name: str, report: object) -> bool:
+        return ("image", name) in self.done
+
+    def sign(self, name: str, report: object) -> None:
+        self.done.append(("image", name))
+
+    def attest(self, name: str, kind: str, predicate: object, report: object) -> None:
+        self.done.append((kind.rpartition("gate/")[2].removesuffix("/v1"), name))
+
+
 @dataclass(frozen=True)
 class Image:
     """An image in the registry: its manifest, and the id that an engine would give it."""

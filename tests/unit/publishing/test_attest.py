@@ -55,6 +55,7 @@ has\tdpkg
 debian\tii \tapt\t2.6.1\tamd64\tapt\t2.6.1
 debian\trc \told\t1\tamd64\told\t1
 debian\tii \tadduser\t3.134\tall\tadduser\t3.134
+debian\tii \tca-certificates\t20230311\tall\tca-certificates\t20230311
 licence\t/usr/share/doc/apt/copyright:License: GPL-2+
 licence\t/usr/share/doc/apt/copyright:License: Expat
 licence\t/usr/share/doc/apt/copyright:License: GPL-2+
@@ -100,6 +101,7 @@ def test_what_an_image_lists_becomes_an_inventory_in_a_fixed_order() -> None:
         debian=(
             DebianPackage("adduser", "3.134", "all", "adduser", "3.134", ()),
             DebianPackage("apt", "2.6.1", "amd64", "apt", "2.6.1", ("Expat", "GPL-2+")),
+            DebianPackage("ca-certificates", "20230311", "all", "ca-certificates", "20230311", ()),
         ),
         python=(
             PythonPackage("Six", "1", "A; B", "/e"),
@@ -122,6 +124,27 @@ def test_an_image_without_dpkg_or_python_says_so_in_its_sbom(config: Config) -> 
     document = sbom.document(plans(config, "ngc")[2], "runtime", bare, NAME, DIGEST)
     assert "no dpkg: its Debian packages are not listed" in document["comment"]
     assert "no python3: its Python packages are not listed" in document["comment"]
+
+
+@pytest.mark.parametrize(
+    ("package", "upstream"),
+    [
+        (DebianPackage("apt", "2.6.1", "amd64", "apt", "2.6.1", ()), ""),
+        (DebianPackage("libc6", "2.36-9", "amd64", "glibc", "2.36-9", ()), "&upstream=glibc"),
+        (DebianPackage("libc6", "2.36-9+b1", "amd64", "glibc", "2.36-9", ()), "&upstream=glibc%402.36-9"),
+        (DebianPackage("apt", "2.6.1+b1", "amd64", "apt", "2.6.1", ()), "&upstream=apt%402.6.1"),
+    ],
+)
+def test_a_debian_package_names_its_source_package_where_that_is_another_one(
+    config: Config, package: DebianPackage, upstream: str
+) -> None:
+    """Databases know source packages: without the qualifier scanners take the name of the binary one."""
+    packages = sbom_of(plans(config, "ngc")[2], debian=(package,))["packages"]
+    (listed,) = (each for each in packages if each["name"] == package.name)
+    version = package.version.replace("+", "%2B")
+    assert listed["externalRefs"][0]["referenceLocator"] == (
+        f"pkg:deb/debian/{package.name}@{version}?arch=amd64&distro=debian-12{upstream}"
+    )
 
 
 @pytest.mark.parametrize("base", ["ngc", "open"])
@@ -233,6 +256,7 @@ def test_licences_are_declared_only_where_they_are_spdx_expressions(config: Conf
     for name, words in {"Jinja2": "BSD License", "odd": "LicenseRef-Odd", "g++": "GPL-2+, Expat"}.items():
         assert packages[name]["licenseDeclared"] == "NOASSERTION"
         assert words in packages[name]["licenseComments"]
+    assert "licenseComments" not in packages["numpy"]
 
 
 def test_locked_debian_packages_are_named_by_the_hash_of_their_files(config: Config) -> None:
@@ -262,6 +286,8 @@ def test_a_pinned_base_is_named_by_its_digest(config: Config) -> None:
     purl = f"pkg:oci/tritonserver@{digest}?repository_url=nvcr.io/nvidia/tritonserver&tag=22.12-py3"
     assert purl in purls(sbom_of(planned))
     assert (NAME, "nvcr.io/nvidia/tritonserver") in related(sbom_of(planned), "DESCENDANT_OF")
+    (listed,) = (p for p in sbom_of(planned)["packages"] if p["name"] == "nvcr.io/nvidia/tritonserver")
+    assert listed["checksums"] == [{"algorithm": "SHA256", "checksumValue": "5" * 64}]
     (base,) = (
         r for r in predicate_of(planned)["buildDefinition"]["resolvedDependencies"] if r["name"] == "base"
     )
@@ -420,8 +446,11 @@ def test_a_statement_is_believed_about_one_manifest_alone(changed: dict[str, Any
 def test_the_provenance_says_whether_other_machines_may_have_compiled(
     config: Config, used: str, named: str | None
 ) -> None:
-    predicate = predicate_of(plans(config, "ngc")[0], compiler_cache=used)
-    assert predicate["buildDefinition"]["internalParameters"].get("compilerCache") == named
+    planned = plans(config, "ngc")[0]
+    definition = predicate_of(planned, compiler_cache=used)["buildDefinition"]
+    assert definition["internalParameters"].get("compilerCache") == named
+    if not named:
+        assert definition == predicate_of(planned)["buildDefinition"], "it is said only if it is known"
 
 
 def test_the_provenance_has_the_shape_that_slsa_prescribes(config: Config) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import daemon, made
 from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.plan import Plan
-from ftbuild.publishing import bases, push, remote_image, staging
+from ftbuild.publishing import bases, objects, push, remote_image, staging
 from ftbuild.publishing.attest import manifests
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.signing import KeySigner
@@ -24,7 +25,7 @@ from ftbuild.publishing.substitution import Substitutes
 from ftbuild.publishing.verifying import PublicKey
 from ftbuild.registry.client import Repository
 from tests.unit.publishing import test_attest
-from tests.unit.publishing.shelf import Image, Shelf
+from tests.unit.publishing.shelf import Image, Recorder, Shelf
 from tests.unit.publishing.test_substitution import public_keys  # noqa: F401  fixtures
 from tests.unit.publishing.test_trust import keys, our_signer, signer  # noqa: F401  fixtures
 
@@ -188,6 +189,46 @@ def test_a_base_is_published_once(site: Site) -> None:
     site.shelf.said.clear()
     site.publish(site.signer)
     assert (site.shelf.said, site.heads()) == ([], before)
+
+
+def test_the_second_image_of_a_base_is_published_where_the_first_one_is_signed_already(site: Site) -> None:
+    """A run was killed between them."""
+    recorder: Any = Recorder()
+    site.publish(recorder)
+    devel, before = site.cell.base.devel, site.heads()
+    site.shelf.repository.delete(before[devel])
+    site.shelf.said.clear()
+    recorder.done.pop()
+    site.publish(recorder)
+    assert site.shelf.said == [f"pushing {devel}", f"signing {devel}"]
+    assert site.heads() == before
+
+
+def test_a_base_is_known_by_its_manifest_where_the_engine_names_images_so(site: Site) -> None:
+    """An engine with containerd's store does; in the registry an index is around the manifest."""
+    for name, image in site.images.items():
+        site.images[name] = Image(image.manifest, image.manifest.digest)
+    site.publish(None)
+    before = site.heads()
+    site.shelf.said.clear()
+    site.publish(None)
+    assert (site.shelf.said, site.heads()) == ([], before)
+
+
+def test_a_base_and_objects_are_published_with_a_cell_where_that_is_wanted(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = tmp_path / "used" / "11" / "91oei8lgai3dosnn9pa0adsptng7mj8"
+    compiled.parent.mkdir(parents=True)
+    compiled.write_text("machine code")
+    monkeypatch.setattr(objects, "_exported", lambda *_: tmp_path / "used")
+    site.shelf.tested(site.cell)
+    assert [outcome.state for outcome in site.shelf.publish(site.cell)] == ["published"]
+    assert site.heads() == {}
+    assert objects.locked(site.shelf.repository) == {}
+    assert [outcome.state for outcome in site.shelf.publish(site.cell, objects=True)] == ["present"]
+    assert set(site.heads()) == set(named(site.cell))
+    assert set(objects.locked(site.shelf.repository)) == {site.cell.cell.id}
 
 
 def test_a_base_that_nobody_trusted_has_signed_is_made_here(

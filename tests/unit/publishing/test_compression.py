@@ -8,6 +8,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import zstandard
@@ -127,6 +128,24 @@ def test_the_bytes_depend_on_neither_processors_nor_pieces(monkeypatch: pytest.M
     assert len(found) == 1
 
 
+@pytest.mark.parametrize(("processors", "threads"), [(None, 1), (1, 1), (3, 3), (64, 4)])
+def test_as_many_threads_compress_as_there_are_processors_but_few(
+    processors: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them takes memory for a window of 128 MiB."""
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    running: list[int] = []
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(4):
+            running.append(len(list(Path("/proc/self/task").iterdir())))
+            yield b"layer" * 100_000
+
+    compression.compress(pieces(), io.BytesIO())
+    before, meanwhile = running[0], max(running)
+    assert meanwhile - before == threads, running
+
+
 def test_what_a_layer_repeats_is_stored_once_however_far_apart() -> None:
     """Libraries for several architectures hold much twice; engines refuse a window of more than 128 MiB."""
     twice, between = os.urandom(1 << 20), os.urandom(40 << 20)
@@ -155,7 +174,11 @@ def frame(content: bytes, **parameters: int) -> bytes:
 
 
 def test_several_frames_are_one_layer(shelf: Shelf) -> None:
-    layers.require(shelf.repository, packed(shelf, frame(b"one") + frame(b"two"), b"onetwo"))
+    """Also with what holds nothing between them: other tools write tables of contents in skippable frames."""
+    skippable = bytes.fromhex("502a4d18") + (4).to_bytes(4, "little") + b"skip"
+    for between in (b"", frame(b""), skippable):
+        whole = frame(b"one") + between + frame(b"two") + between
+        layers.require(shelf.repository, packed(shelf, whole, b"onetwo"))
 
 
 @pytest.mark.parametrize(
@@ -170,8 +193,20 @@ def test_several_frames_are_one_layer(shelf: Shelf) -> None:
     ids=["cut", "nothing", "gzip", "other", "a window of 256 MiB"],
 )
 def test_a_layer_that_is_none_is_refused(shelf: Shelf, data: bytes, message: str) -> None:
-    with pytest.raises(Malformed, match=message):
-        layers.require(shelf.repository, packed(shelf, data, b"good"))
+    image = packed(shelf, data, b"good")
+    (layer,) = image.image.content.layers or []
+    with pytest.raises(Malformed, match=message) as refused:
+        layers.require(shelf.repository, image)
+    assert refused.value.where == f"{shelf.repository.name}@{layer.digest}"
+
+
+def test_a_layer_of_the_largest_size_is_taken(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"layer" * 100
+    monkeypatch.setattr(layers, "MAX_BYTES", len(content))
+    layers.require(shelf.repository, packed(shelf, frame(content), content))
+    monkeypatch.setattr(layers, "MAX_BYTES", len(content) - 1)
+    with pytest.raises(Malformed, match="unpacks to more than 499 bytes"):
+        layers.require(shelf.repository, packed(shelf, frame(content), content))
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,39 @@ def test_an_identifier_holds_what_its_grammar_allows_and_a_hash_of_all() -> None
     assert len(spdx.identifier("wheel", "a", "1")) == len("SPDXRef-wheel-a-") + 12
 
 
+def test_an_identifier_is_the_same_in_the_documents_of_every_release_of_ftbuild() -> None:
+    """SBOMs of two images are compared by their ids, also where an older ftbuild made one of them."""
+    assert spdx.identifier("wheel", "torch", "2.0.1", "pyt") == "SPDXRef-wheel-torch-8736587ed05a"
+
+
+def test_an_id_in_the_sbom_says_what_it_stands_for(debian: Plan) -> None:
+    """Relationships have ids only: a reader of them sees a base, a source, a wheel."""
+    document = sbom_of(debian)
+    kinds: dict[str, set[str]] = {}
+    for package in document["packages"]:
+        kinds.setdefault(package["name"], set()).add(package["SPDXID"].split("-")[1])
+    patches = {f"{patch.component}/{patch.file}": {"patch"} for patch in debian.patches}
+    assert kinds == patches | {source.repository: {"source"} for source in debian.sources} | {
+        test_attest.NAME: {"image"},
+        "ftbuild-base-open": {"base"},
+        "Triton Inference Server": {"server"},
+        **{wheel.name: {"wheel"} for wheel in debian.wheels if wheel.role in ("server", "toolchain")},
+        "openssl": {"bundled"},
+        **{package.name: {"debian"} for package in test_attest.INVENTORY.debian},
+        **{package.name: {"python"} for package in test_attest.INVENTORY.python},
+    }
+
+
+def test_wheels_of_the_toolchain_are_tools_of_the_build(debian: Plan) -> None:
+    document = sbom_of(debian)
+    listed = {package["name"]: package for package in document["packages"]}
+    tools = [wheel for wheel in debian.wheels if wheel.role == "toolchain"]
+    assert {"cmake", "ninja"} <= {wheel.name for wheel in tools}
+    for wheel in tools:
+        assert (wheel.name, test_attest.NAME) in related(document, "BUILD_TOOL_OF")
+        assert listed[wheel.name]["sourceInfo"] == f"{wheel.file}, pinned by the toolchain requirements"
+
+
 def test_the_sbom_tells_what_an_image_holds_is_based_on_and_was_made_with(debian: Plan) -> None:
     runtime, sdk = sbom_of(debian), sbom_of(debian, "sdk")
     packages = {package["name"]: package for package in runtime["packages"]}
@@ -134,7 +167,12 @@ def test_the_sbom_tells_what_an_image_holds_is_based_on_and_was_made_with(debian
     assert (base["sourceInfo"], base["comment"]) == (debian.base.origin, "Its system: debian 12.")
     assert base["primaryPackagePurpose"] == "CONTAINER"
     assert (test_attest.NAME, "ftbuild-base-open") in related(runtime, "DESCENDANT_OF")
-    assert ("ftbuild-base-open", "nvidia-pytriton") in related(runtime, "CONTAINS")
+    assert {
+        ("ftbuild-base-open", name) for name in ("nvidia-pytriton", "Triton Inference Server")
+    } <= related(runtime, "CONTAINS")
+    assert packages["Triton Inference Server"]["sourceInfo"] == (
+        "the base's server, which says this version of itself; its files are in the base"
+    )
     assert packages["libopenmpi3"]["sourceInfo"] == "built from the source package openmpi 4.1.4-3"
     assert packages["Jinja2"]["sourceInfo"] == "found in /usr/local/lib/python3.11/dist-packages"
     ft = packages["ft"]

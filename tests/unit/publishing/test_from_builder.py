@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from ftbuild.build import definitions
 from ftbuild.build.definitions import Staging
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
@@ -87,6 +90,25 @@ def test_a_base_that_was_built_here_is_pushed_to_where_images_are_staged(
         (f"{staging}:base-open-{key}-devel", devel.id),
     ]
     assert shelf.said == [f"pushing base {name}" for name in images]
+
+
+def test_buildx_tells_what_the_builder_has_pushed(cell: Plan, tmp_path: Path) -> None:
+    """In bake's metadata file, by target (docker/buildx docs/reference/buildx_bake.md, `--metadata-file`)."""
+    file = tmp_path / "metadata.json"
+    told = {
+        definitions.target_name(cell, product): {"containerimage.digest": IDS[product]}
+        for product in PRODUCTS
+    }
+    file.write_text(json.dumps({**told, "buildx.build.warnings": []}))
+    assert from_builder.pushed(file, cell) == IDS
+    file.write_text(json.dumps(told).replace(IDS["sdk"], "latest"))
+    with pytest.raises(PublishError) as refused:
+        from_builder.pushed(file, cell)
+    assert str(refused.value).splitlines() == [
+        "buildx does not tell which images of 22.12-sm86 the builder pushed",
+        f"  where: {file}",
+        "  next:  repeat the build; if this repeats, use a newer docker buildx",
+    ]
 
 
 def test_what_a_builder_has_pushed_comes_here_under_the_name_that_a_build_gives(

@@ -108,6 +108,9 @@ def test_every_known_hole_of_the_server_has_a_statement(debian: Plan) -> None:
     assert overflow["status"] == "affected"
     assert "25.07 (2.59.1) has the fix" in overflow["action_statement"]
     assert "bulletin 5687" in overflow["status_notes"]
+    (known,) = (hole for hole in debian.holes.statements if hole.id == "CVE-2025-23310")
+    assert overflow["vulnerability"] == {"@id": known.url, "name": known.id, "description": known.what}
+    assert known.url.startswith("https://")
     assert (absent["status"], absent["justification"]) == ("not_affected", "component_not_present")
     assert absent["status_notes"].startswith("the bases built here have no DALI backend; NVIDIA")
     assert not {"action_statement", "impact_statement"} & absent.keys()
@@ -124,7 +127,7 @@ def test_a_server_with_the_fix_says_so(config: Config, debian: Plan) -> None:
 def test_the_document_is_that_of_openvex_and_the_same_each_time(config: Config, debian: Plan) -> None:
     document = vex_of(debian)
     assert document == vex_of(debian)
-    assert document["@context"] == vex.PREDICATE
+    assert document["@context"] == "https://openvex.dev/ns/v0.2.0"
     assert document["timestamp"] == f"{config.holes.known}T00:00:00Z"
     assert re.fullmatch(r"https://ftbuild\.invalid/vex/[0-9a-f]+", document["@id"])
     assert (document["author"], document["tooling"]) == ("ftbuild", f"ftbuild-{__version__}")
@@ -136,3 +139,10 @@ def test_the_document_is_that_of_openvex_and_the_same_each_time(config: Config, 
 
 def test_nothing_is_said_of_what_the_sbom_does_not_list(debian: Plan) -> None:
     assert vex.document(debian, NAME, DIGEST, ["pkg:pypi/other@1"]) is None
+    assert vex.document(debian, NAME, DIGEST, [f"{server_of(debian)}.1"]) is None
+
+
+def test_a_component_is_known_by_its_purl_without_qualifiers(debian: Plan) -> None:
+    """They say where a package was found and not what it is (purl-spec)."""
+    document = vex.document(debian, NAME, DIGEST, [f"{server_of(debian)}?arch=amd64"])
+    assert document == vex_of(debian)

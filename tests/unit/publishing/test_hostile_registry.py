@@ -247,6 +247,26 @@ def test_an_index_that_states_another_size_or_type_is_refused(
         remote_image.read(shelf.repository, "odd")
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_an_index_around_what_is_no_image_is_refused(shelf: Shelf, cell: Plan, gone: bool) -> None:
+    """Another index has no layers and no labels of its own."""
+    ours = shelf.image(cell, "runtime", "ours")
+    whole: dict[str, Any] = {
+        "schemaVersion": 2,
+        "mediaType": INDEX,
+        "manifests": [entry(ours, platform=HERE)],
+    }
+    inner = shelf.repository.put_manifest("inner", json.dumps(whole).encode(), INDEX)
+    whole["manifests"] = [{**inner.as_dict(), "platform": HERE}]
+    digest = shelf.repository.put_manifest("outer", json.dumps(whole).encode(), INDEX).digest
+    if gone:
+        shelf.repository.delete(inner.digest)
+    for reference, place in (("outer", ":outer"), (digest, f"@{digest}")):
+        with pytest.raises(Malformed, match="an index refers to an image that is none") as refused:
+            remote_image.read(shelf.repository, reference)
+        assert refused.value.where == f"{shelf.repository.name}{place}"
+
+
 def test_a_configuration_of_another_size_than_stated_is_refused(shelf: Shelf, cell: Plan) -> None:
     shelf.image(cell, "runtime", "ours")
     found = remote_image.read(shelf.repository, "ours")
@@ -519,6 +539,8 @@ def test_an_image_with_statements_without_number_is_refused(shelf: Shelf, cell: 
     shelf.tested(cell)
     found = read(shelf, shelf.names.staged(cell, "runtime"))
     texts = [manifests.statement("x", found.image.descriptor.digest, str(n), {}) for n in range(21)]
+    upload(shelf.repository, found.image.descriptor, HERE, texts[:-1], {}, ["some"])
+    assert list(remote_image.statements(shelf.repository, read(shelf, "some"))) == texts[:-1]
     upload(shelf.repository, found.image.descriptor, HERE, texts, {}, ["many"])
     with pytest.raises(Malformed, match="more than 20 statements"):
         list(remote_image.statements(shelf.repository, read(shelf, "many")))

@@ -87,22 +87,37 @@ COSIGNS = {
 }
 
 
+def cosign(folder: Path, monkeypatch: pytest.MonkeyPatch, known: str) -> Path:
+    """Put a cosign with this help before the real one; return the file with what it is told to sign."""
+    program = folder / "cosign"
+    program.write_text(
+        "#!/bin/sh\n"
+        f'[ "$2" = --help ] && {{ cat {folder}/help; exit 0; }}\n'
+        f'case "$1" in sign|attest) printf "%s\\n" "$@" > {folder}/told;; *) exit 1;; esac\n'
+    )
+    program.chmod(0o755)
+    (folder / "help").write_text(known)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder / "told"
+
+
+def test_a_statement_is_attached_without_a_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """cosign asks before it enters anything into the public log, and a nightly run has nobody to answer."""
+    told, predicate = cosign(tmp_path, monkeypatch, ""), tmp_path / "predicate.json"
+    KeySigner("cosign.key").attest(NAME, "spdxjson", predicate, print)
+    assert told.read_text().splitlines() == [
+        *("attest", "--yes", "--key", "cosign.key"),
+        *("--type", "spdxjson", "--predicate", str(predicate), NAME),
+    ]
+
+
 @pytest.mark.parametrize(("known", "options"), COSIGNS.values(), ids=COSIGNS)
 def test_every_cosign_is_told_in_its_own_words_to_leave_out_the_log(
     known: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "cosign"
-    program.write_text(
-        "#!/bin/sh\n"
-        f'[ "$2" = --help ] && {{ cat {tmp_path}/help; exit 0; }}\n'
-        f'[ "$1" = sign ] && printf "%s\\n" "$@" > {tmp_path}/told\n'
-    )
-    program.chmod(0o755)
-    (tmp_path / "help").write_text(known)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    told = cosign(tmp_path, monkeypatch, known)
+    sign = ["sign", "--yes", "--recursive", "--key", "cosign.key"]
     KeySigner("cosign.key", public_log=False).sign(NAME, print)
-    told = (tmp_path / "told").read_text().splitlines()
-    assert told == ["sign", "--yes", "--recursive", "--key", "cosign.key", *options, NAME]
+    assert told.read_text().splitlines() == [*sign, *options, NAME]
     KeySigner("cosign.key").sign(NAME, print)
-    told = (tmp_path / "told").read_text().splitlines()
-    assert told == ["sign", "--yes", "--recursive", "--key", "cosign.key", NAME]
+    assert told.read_text().splitlines() == [*sign, NAME]

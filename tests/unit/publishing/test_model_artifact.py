@@ -68,6 +68,8 @@ def models(tmp_path: Path) -> Path:
 
 
 def test_a_folder_without_models_is_none(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "config.pbtxt.txt").touch()
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ConfigError, match="no model repository"):
             push(folder)

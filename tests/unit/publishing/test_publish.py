@@ -18,7 +18,7 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, NothingSelected, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.matrix import select
-from ftbuild.plan import PRODUCTS, Plan, Revision
+from ftbuild.plan import LABELS, PRODUCTS, Plan, Revision
 from ftbuild.planning import make_plan
 from ftbuild.publishing import gates, index, names, push, retry, signing
 from ftbuild.publishing.index import Entry
@@ -270,6 +270,12 @@ def test_a_cell_is_complete_when_moving_and_immutable_tags_agree(cell: Plan) -> 
     assert not status_of(cell, unsmoked=DIGEST).is_published
 
 
+def test_what_is_published_of_a_cell_is_listed(cell: Plan) -> None:
+    assert status_of(cell, DIGEST).digests() == [DIGEST] * 2
+    assert status_of(cell, {"runtime": None, "sdk": DIGEST}, moving=IDS).digests() == [DIGEST]
+    assert status_of(cell).digests() == []
+
+
 # Index
 
 
@@ -350,6 +356,16 @@ def test_an_image_that_leaves_something_out_is_in_the_index_after_the_others(
     assert [one.tag for one in found] == [f"22.12-sm90-{lean}", f"22.12-sm90-{lean}-sdk"]
     old = entry("22.07", (90,))
     assert [one.tag for one in index.fitting((*found, old), Sm(90))] == ["22.07-sm90", f"22.12-sm90-{lean}"]
+
+
+def test_only_annotations_of_ours_make_an_entry_of_the_index(cell: Plan) -> None:
+    """Other tools write `base` or `architecture` there as well, with a meaning of their own."""
+    labels, tag = cell.labels("runtime"), names.tag(cell, "runtime", moving=True)
+    bare = {key.rpartition(".")[2]: value for key, value in labels.items() if key.startswith(LABELS)}
+    foreign = dict.fromkeys(bare, "theirs") | {"architecture": "arm64"}
+    assert index.read(FakeRepository("r.example/x", {tag: bare}), fail) == ()  # type: ignore[arg-type]
+    (ours,) = index.read(FakeRepository("r.example/x", {tag: {**labels, **foreign}}), fail)  # type: ignore[arg-type]
+    assert (ours.base, ours.architecture, ours.key) == (cell.base.name, "amd64", cell.key)
 
 
 def test_images_for_another_processor_stand_apart(config: Config) -> None:

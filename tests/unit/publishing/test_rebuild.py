@@ -81,6 +81,17 @@ def test_an_image_without_labels_is_of_the_revision_that_its_provenance_says(
     assert rebuild.plan(config, read(shelf, index)).revision == Revision(cell.revision.commit, "", "")
 
 
+def test_an_image_is_of_the_revision_that_its_labels_say(shelf: Shelf, cell: Plan, config: Config) -> None:
+    """The provenance has no time; what was built from changed files has the word for them in its label."""
+    time, prefix = "2026-02-03T04:05:06+00:00", "org.opencontainers.image"
+    labels = {"revision": f"{'c' * 40}-dirty", "created": time, "source": "https://example.invalid/theirs"}
+    set_ = {f"{prefix}.{name}": value for name, value in labels.items()}
+    index = stored(shelf, cell, provenance.predicate(cell, "sdk", Run()), b"layer", Labels=set_)
+    assert rebuild.plan(config, read(shelf, index)).revision == Revision(
+        f"{'c' * 40}-dirty", time, "https://example.invalid/theirs"
+    )
+
+
 def test_another_checkout_is_told_which_revision_it_takes(shelf: Shelf, cell: Plan, config: Config) -> None:
     other = replace(cell, key=cell.key[::-1], revision=replace(cell.revision, commit="0123abcd" * 5))
     found = published(shelf, other)
@@ -197,6 +208,12 @@ def test_the_statement_says_what_was_compared_by_whom_and_how(shelf: Shelf, cell
     }
     same = rebuild._predicate(there, cell, Compared((True,)), engine, cached=False)  # type: ignore[arg-type]
     assert (same["verdict"], same["rebuilder"]["usedCaches"]) == ("equal", False)
+    engine.told = {"Version": "4.3.1"}
+    silent = rebuild._predicate(there, cell, found, engine, cached=True)  # type: ignore[arg-type]
+    assert silent["rebuilder"]["engine"] == "4.3.1, /"
+    engine.told = {"Os": "linux", "Arch": "arm64"}
+    silent = rebuild._predicate(there, cell, found, engine, cached=True)  # type: ignore[arg-type]
+    assert silent["rebuilder"]["engine"] == ", linux/arm64"
     many = Compared((False,), tuple(Difference(0, str(number), ("mode",)) for number in range(1001)))
     said = rebuild._predicate(there, cell, many, engine, cached=False)  # type: ignore[arg-type]
     assert [each["path"] for each in said["files"]] == [str(number) for number in range(1000)]
@@ -349,6 +366,7 @@ class Engine:
 
     def __init__(self, **images: Local) -> None:
         self.images, self.there = self, dict[str, Local]()
+        self.told = {"Version": "26.1.5", "Os": "linux", "Arch": "amd64"}
         for name, image in images.items():
             self.add(name, image)
 
@@ -367,7 +385,7 @@ class Engine:
         return {"NCPU": 1, "MemTotal": 2**40, "ID": "x"}
 
     def version(self) -> dict[str, Any]:
-        return {"Version": "26.1.5", "Os": "linux", "Arch": "amd64"}
+        return self.told
 
 
 def test_the_layers_of_both_are_compared_and_the_files_of_those_that_differ(
@@ -378,17 +396,20 @@ def test_the_layers_of_both_are_compared_and_the_files_of_those_that_differ(
     there = remote_image.read(shelf.repository, "stored")
     assert there
 
-    def compared(*layers: bytes) -> Compared:
+    def compared(*layers: bytes, **config: Any) -> Compared:
         scratch = tmp_path / str(len(list(tmp_path.iterdir())))
         scratch.mkdir()
-        return differences.compare(shelf.repository, there, Engine(image=Local(*layers)), "image", scratch)  # type: ignore[arg-type]
+        engine: Any = Engine(image=Local(*layers, **config))
+        return differences.compare(shelf.repository, there, engine, "image", scratch)
 
     assert compared(one, two) == Compared((True, True))
     different = compared(one, three)
     assert different.layers == (True, False)
     assert list(map(str, different.files)) == ["layer 1: opt/lib.so: size, content"]
-    assert [path.name for path in tmp_path.glob("*/*.tar")] == [], "it is as large as the image"
+    left = [path.name for path in tmp_path.glob("*/*") if path.is_file()]
+    assert left == ["manifest.json"], "the archive is as large as the image"
     assert compared(one) == Compared((False, False), (), ("number of layers",))
+    assert compared(one, Env=["A=1"]) == Compared((False, False), (), ("Env", "number of layers"))
     assert compared(one, two, three) == Compared((False,) * 3, (), ("number of layers",))
 
 

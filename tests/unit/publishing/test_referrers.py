@@ -14,14 +14,15 @@ from ftbuild.build import definitions
 from ftbuild.config.schema import Config
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import names, referrers, remote_image, substituted
+from ftbuild.publishing import names, referrers, remote_image, signed_statements, substituted
 from ftbuild.publishing.attest import manifests, provenance, sbom, vex
+from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.substituted import Substituted
 from ftbuild.registry.client import Repository, referrers_tag
 from testing import needs
 from testing.listing_registry import listing
 from testing.registries import Registry, plain
-from tests.unit.publishing.shelf import GATES, Shelf
+from tests.unit.publishing.shelf import GATES, Recorder, Shelf
 from tests.unit.publishing.test_publish import plan_of
 from tests.unit.publishing.test_trust import only
 
@@ -72,6 +73,7 @@ def test_statements_and_gate_records_refer_to_the_published_index(either: Shelf,
             if kind != sbom.PREDICATE:
                 assert content(there, said[kind].digest) == text
         assert {provenance.PREDICATE, vex.PREDICATE, sbom.PREDICATE} <= said.keys()
+        assert {(part.annotations or {}).get(referrers.CREATED) for part in listed} == {cell.revision.time}
         records = {(part.annotations or {}).get(referrers.GATE_NAME): part.digest for part in listed}
         for gate in GATES:
             record = cell.folder(either.work) / gate.record
@@ -94,6 +96,7 @@ def test_the_sbom_that_refers_to_an_image_is_the_document_that_scanners_read(
     shelf.publish(cell)
     index = shelf.immutable(cell)["runtime"]
     (listed,) = (raw for raw in entries(shelf.repository, index) if raw["artifactType"] == referrers.SPDX)
+    assert listed["annotations"]["in-toto.io/predicate-type"] == "https://spdx.dev/Document"
     assert json.loads(content(shelf.repository, listed["digest"]))["spdxVersion"] == "SPDX-2.3"
 
 
@@ -140,6 +143,34 @@ def test_what_is_said_of_an_image_is_what_its_build_and_its_tests_left(shelf: Sh
         internal = predicate["buildDefinition"]["internalParameters"]
         assert internal["compilerCache"] == definitions.REMOTE
         assert internal.get("substitutedFrom") == (taken if product == "runtime" else None)
+
+
+def test_without_the_time_of_a_build_nothing_is_said_of_it(shelf: Shelf, cell: Plan) -> None:
+    """A label of an image may be empty; the SBOM, which must have a time, has that of the checkout."""
+    shelf.tested(cell, **{referrers.CREATED: ""})
+    assert only(shelf.publish(cell)).state == "published"
+    index = shelf.index(cell, "runtime")
+    assert referrers.CREATED not in index["annotations"]
+    listed = shelf.repository.referrers(shelf.immutable(cell)["runtime"])
+    assert len(listed) == len(KINDS)
+    assert all(referrers.CREATED not in (part.annotations or {}) for part in listed)
+
+
+def test_a_record_that_is_attached_twice_is_signed_once(shelf: Shelf, cell: Plan) -> None:
+    """Anybody who may push can attach it again, under other annotations."""
+    shelf.tested(cell)
+    shelf.publish(cell)
+    there, digest = shelf.repository, shelf.immutable(cell)["runtime"]
+    subject = there.head(digest)
+    assert subject
+    record = manifests.Blob(referrers.GATE, (cell.folder(shelf.work) / GATES[0].record).read_bytes())
+    about = {referrers.GATE_NAME: GATES[0].name, "org.example": "again"}
+    referrers.attach(there, subject, iter([referrers.Referrer(referrers.GATE, record, about)]))
+    signer: Any = Recorder()
+    session = PublishSession(Options(shelf.names, shelf.work))
+    signed_statements.attach(session, digest, signer, shelf.said.append)
+    kinds = ["openvex", "slsaprovenance1", "smoke", "spdxjson", "verify"]
+    assert sorted(signer.done) == [(kind, f"{there.name}@{digest}") for kind in kinds]
 
 
 def test_attaching_again_changes_nothing_and_keeps_what_others_attached(either: Shelf, cell: Plan) -> None:

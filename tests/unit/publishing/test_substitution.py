@@ -263,6 +263,30 @@ def test_a_statement_of_a_trusted_key_is_no_signature(
     assert PublicKey("ours.pub").has_signed(NAME, print) is counts
 
 
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        ("Error: no matching signatures: ", None),
+        ("Error: no signatures found", None),
+        ("Error: GET https://r.example/v2/: UNAUTHORIZED: log in", "UNAUTHORIZED: log in"),
+        ("Error: loading public key: open ours.pub: permission denied", "permission denied"),
+    ],
+)
+def test_an_image_is_unsigned_only_if_cosign_says_so(
+    why: str, told: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else what a trusted key has signed would be built again, or signed twice, whenever cosign fails."""
+    cosign(monkeypatch, tmp_path, "")
+    with (tmp_path / "cosign").open("a") as program:
+        program.write(f"echo '{why}' >&2; exit 1\n")
+    if told is None:
+        assert not PublicKey("ours.pub").has_signed(NAME, print)
+        return
+    with pytest.raises(PublishError, match=f"^cosign could not verify: .*{told}") as failed:
+        PublicKey("ours.pub").has_signed(NAME, print)
+    assert failed.value.where == NAME
+
+
 @pytest.mark.parametrize("printed", ["", "verified", "{}", "[1]", '[{"critical": 1}]'])
 def test_an_answer_of_cosign_that_cannot_be_read_is_no_signature(
     printed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

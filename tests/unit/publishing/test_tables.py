@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ftbuild.config.schema import Config
-from ftbuild.errors import PublishError
+from ftbuild.errors import ConfigError, PublishError
 from ftbuild.plan import Plan
 from ftbuild.publishing import index, outcomes
 from ftbuild.publishing.index import Entry
@@ -118,6 +121,7 @@ def test_the_answer_for_a_gpu_warns_of_an_older_driver() -> None:
     fit = index.fitting(ENTRIES, Sm(90))
     told = index.answer(Sm(90), fit, "515.43").splitlines()
     assert told[0] == "compute capability 9.0, driver 515.43"
+    assert re.split(r" {2,}", told[1].strip()) == ["Image", "Holds", "Needs", "Run on", "Get it"]
     assert "server 2.29.0, CUDA 11.8" in told[-1]
     assert "driver 520, newer than the installed one" in told[-1]
     assert f"docker pull r.example/x@{DIGEST}" in told[-1]
@@ -125,6 +129,31 @@ def test_the_answer_for_a_gpu_warns_of_an_older_driver() -> None:
         assert "newer than" not in index.answer(Sm(90), fit, driver)
     assert index.answer(Sm(90), fit, "").splitlines()[0] == "compute capability 9.0"
     assert index.answer(Sm(70), [], "520") == "compute capability 7.0, driver 520: none"
+
+
+def test_the_answer_for_a_gpu_has_each_value_below_its_title() -> None:
+    """Each column is as wide as its longest value."""
+    fit = [replace(entry("22.12", (90,)), tried="H100, H200")]
+    head, row = (re.split(r" {2,}", line) for line in index.answer(Sm(90), fit, "").splitlines()[1::2])
+    assert dict(zip(head, row, strict=True)) == {
+        "Image": "22.12-sm90",
+        "Holds": "server 2.29.0, CUDA 11.8",
+        "Needs": "driver 520",
+        "Run on": "H100, H200",
+        "Get it": f"docker pull r.example/x@{DIGEST}",
+    }
+
+
+def test_an_index_of_any_size_is_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read as a whole."""
+    file = tmp_path / "index.json"
+    file.write_text(index.as_json(ENTRIES, []))
+    monkeypatch.setattr(index, "MAX_BYTES", file.stat().st_size)
+    assert index.from_file(file) == ENTRIES
+    monkeypatch.setattr(index, "MAX_BYTES", file.stat().st_size - 1)
+    with pytest.raises(ConfigError, match="the index cannot be read") as refused:
+        index.from_file(file)
+    assert "it has more than" in str(refused.value.where)
 
 
 def test_an_image_runs_on_later_minor_versions() -> None:

@@ -32,7 +32,7 @@ from ftbuild.publishing.signing import KeySigner
 from ftbuild.registry.client import digest_of
 from testing import needs
 from testing.registries import PASSWORD
-from tests.unit.publishing.shelf import INDEX, Shelf
+from tests.unit.publishing.shelf import INDEX, Recorder, Shelf
 from tests.unit.publishing.test_engine_side import Engine, told
 from tests.unit.publishing.test_publish import plan_of
 
@@ -123,7 +123,11 @@ def test_a_staged_pair_that_passed_both_gates_is_published_once(shelf: Shelf, ce
 def test_holes_are_stated_where_any_is_known(shelf: Shelf, cell: Plan) -> None:
     shelf.tested(cell)
     shelf.publish(cell)
-    assert statements_of(shelf, cell) == [sbom.PREDICATE, provenance.PREDICATE, vex.PREDICATE]
+    assert statements_of(shelf, cell) == [
+        "https://spdx.dev/Document",
+        "https://slsa.dev/provenance/v1",
+        "https://openvex.dev/ns/v0.2.0",
+    ]
 
 
 def test_an_image_without_a_known_hole_has_no_statement_about_holes(shelf: Shelf, cell: Plan) -> None:
@@ -335,6 +339,25 @@ def test_an_index_that_was_replaced_gets_neither_signature_nor_tag(
     shelf.replace_index(cell, "runtime", content)
     refused(shelf.publish(cell), message)
     assert shelf.moving(cell) == before
+
+
+def test_statements_of_the_builder_after_ours_may_be_about_anything(shelf: Shelf, cell: Plan) -> None:
+    """BuildKit's own are there as it wrote them. What the signature is about is SBOM, provenance, holes."""
+    shelf.tested(cell)
+    half_published(shelf, cell)
+    content = shelf.index(cell, "runtime")
+    text = manifests.statement("base", f"sha256:{'e' * 64}", "https://slsa.dev/provenance/v0.2", {})
+    layer = {
+        **shelf.repository.put_blob(text, manifests.LAYER).as_dict(),
+        "annotations": {manifests.PREDICATE_TYPE: "https://slsa.dev/provenance/v0.2"},
+    }
+    with_changed_statements(shelf, content, lambda layers: layers.insert(2, layer))
+    digest = shelf.replace_index(cell, "runtime", content)
+    signer: Any = Recorder()
+    for each in shelf.immutable(cell).values():
+        signer.sign(f"{shelf.repository.name}@{each}", print)
+    assert only(shelf.publish(cell, signer=signer)).state == "promoted"
+    assert shelf.moving(cell)["runtime"] == digest
 
 
 def test_a_tag_set_meanwhile_is_not_overwritten(
