@@ -18,6 +18,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -163,7 +164,7 @@ def _yaml(rng: random.Random, stack: Stack) -> tuple[Path, bytes, str]:
     text = stack.original[path].decode()
     kind = rng.random()
     if kind < 0.65:
-        data = mutations.data(rng, yaml.load(text, Loader=yaml.CSafeLoader))
+        data = mutations.data(rng, _loaded(text))
         content = _dumped(data, allow_unicode=rng.random() < 0.5).encode()
     else:
         content = _spoilt(rng, text, 0.6)
@@ -196,15 +197,27 @@ def _dumped(data: object, *, allow_unicode: bool = True) -> str:
     return str(yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=allow_unicode))
 
 
+@cache  # Each text is changed many times, and a mutation works on a copy.
+def _loaded(text: str) -> object:
+    return yaml.load(text, Loader=yaml.CSafeLoader)
+
+
 def _difference(text: str, content: bytes) -> str:
     """Return the lines that a change adds, in short."""
-    before = set(text.splitlines()) | {line.strip() for line in _dumped(text).splitlines()}
-    if ":" in text:
-        with contextlib.suppress(yaml.YAMLError):
-            before |= set(_dumped(yaml.load(text, Loader=yaml.CSafeLoader)).splitlines())
+    before = _forms(text)
     lines = content.decode("utf-8", "replace").splitlines()
     added = [f"+{line[:120]}" for line in lines if line not in before]
     return f"{len(lines)} lines\n" + "\n".join(added[:6])
+
+
+@cache
+def _forms(text: str) -> frozenset[str]:
+    """Return the lines of a text, as they are and as YAML writes them."""
+    found = {*text.splitlines(), *(line.strip() for line in _dumped(text).splitlines())}
+    if ":" in text:
+        with contextlib.suppress(yaml.YAMLError):
+            found.update(_dumped(_loaded(text)).splitlines())
+    return frozenset(found)
 
 
 def _bundle(seed: int, rng: random.Random, stack: Stack) -> Outcome:

@@ -105,7 +105,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     if before is None:
         return
     run = os.environ[_MARK]
-    until(lambda: not processes(run), _END_SECONDS)
+    until(lambda: not processes(run), _END_SECONDS, pause=0.2)
     running, things = sorted(processes(run)), sorted(snapshot() - before)
     session.config.stash[_LEFT] = [*running, *things]
     ours = [thing for thing in things if not thing.startswith(_HOME)] if os.environ.get("CI") else []

@@ -15,6 +15,9 @@ def as_dict(result: CheckResult) -> dict[str, str]:
 def from_dict(record: Any) -> CheckResult:
     """Return the result that `as_dict` wrote; raise ValueError for anything else."""
     try:
-        return CheckResult(record["what"], State(record["state"]), record["detail"])
+        what, state, detail = record["what"], State(record["state"]), record["detail"]
     except (KeyError, TypeError) as broken:
         raise ValueError(f"not a result of an audit: {record!r}") from broken
+    if not (isinstance(what, str) and isinstance(detail, str)):
+        raise ValueError(f"not a result of an audit: {record!r}")
+    return CheckResult(what, state, detail)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ftbuild.host import files
+from ftbuild.text import bounded_json
 
 Manifest = Mapping[str, str]
 
@@ -27,7 +28,7 @@ def write(file: Path, manifest: Manifest) -> None:
 def changed(folder: Path, file: Path) -> list[str]:
     """Return the paths in which a folder differs from the manifest in `file`; all if there is none."""
     try:
-        read = json.loads(file.read_text(encoding="utf-8"))
+        read = bounded_json.loads(file.read_bytes())
     except (OSError, ValueError):
         read = None
     recorded: Manifest = read if isinstance(read, dict) else {}

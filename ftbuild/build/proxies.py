@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from ftbuild.host.paths import home_folder
+from ftbuild.text import bounded_json
 
 # Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
 # (docker/buildx docs/bake-reference.md, target.args), so that the file holds no credential.
@@ -34,9 +34,9 @@ def _in_docker_config() -> bool:
     if not folder:
         return False
     try:
-        settings = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
+        settings = bounded_json.loads(Path(folder, "config.json").read_bytes())
         return bool(settings.get("proxies"))
     except FileNotFoundError:
         return False
-    except (OSError, ValueError, AttributeError, RecursionError):
+    except (OSError, ValueError, AttributeError):
         return True

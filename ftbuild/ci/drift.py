@@ -63,5 +63,5 @@ def _is_ours(file: Path) -> bool:
 
 
 def _text(file: Path) -> str:
-    """Return the text of a file, which may be somebody else's, in any encoding."""
+    """Return the text of a file, which may be another person's, in any encoding."""
     return file.read_text(encoding="utf-8", errors="replace")

@@ -5,6 +5,7 @@ Pure but for reading the folder; weights are never loaded. Every defect is a Con
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,13 +55,9 @@ class Checkpoint:
         """Bytes of the weights."""
         return sum(file.stat().st_size for file in self.files)
 
-    def has_whole(self, name: str) -> bool:
-        """Return whether it has a weight file of that name; ConfigError when that is truncated."""
-        file = self.folder / name
-        if not file.is_file():
-            return False
-        weight_files.require_whole(file)
-        return True
+    def is_file(self, name: str) -> bool:
+        """Return whether all its weights are in a file of that name."""
+        return self.files == (self.folder / name,)
 
 
 def format_of(folder: Path) -> CheckpointFormat:
@@ -129,7 +126,12 @@ def _read_huggingface(folder: Path, models: ModelsConfig, family: str, converter
         files,
         configured=as_written_before == written,
         reals=_reals(file, as_written_before, described),
-        odd=(*_odd_ends(as_written_before, described), *_odd_head(as_written_before, described, compared)),
+        odd=(
+            *_odd_ends(as_written_before, described),
+            *_odd_head(as_written_before, described, compared),
+            *settings.rotary_contradictions(written),
+            *_adapter(folder),
+        ),
     )
 
 
@@ -204,7 +206,16 @@ _READERS: Mapping[str, Callable[[Path, ModelsConfig, str, Converter], Checkpoint
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    return untrusted.json_object(folder / CONFIG, _WHAT, FETCH_AGAIN)
+    """Return config.json; ConfigError when it is none, or begins as only some programs can read it."""
+    written = untrusted.json_object(folder / CONFIG, _WHAT, FETCH_AGAIN)
+    with (folder / CONFIG).open("rb") as stream:
+        if stream.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+            raise ConfigError(
+                "a byte order mark in front of the JSON, which transformers does not read",
+                where=str(folder / CONFIG),
+                hint="save it as UTF-8 without that mark",
+            )
+    return written
 
 
 def _model_type(file: Path, settings: Mapping[str, Any]) -> str:
@@ -294,6 +305,18 @@ def _odd_ends(config: Mapping[str, Any], described: CheckpointConfig) -> tuple[s
         for key, value in listed
         if isinstance(value, list) and len(value) > 1
     )
+
+
+def _adapter(folder: Path) -> Iterable[str]:
+    """Yield why the weights are not the whole model: transformers adds an adapter that lies beside them.
+
+    With peft installed (from_pretrained calls find_adapter_config_file).
+    """
+    if (folder / other_formats.ADAPTER).is_file():
+        yield (
+            f"{other_formats.ADAPTER} beside the weights: the adapter would be lost. Merge it into them with "
+            "peft's merge_and_unload, or remove it from a copy where it does not belong to the model"
+        )
 
 
 def _odd_head(config: Mapping[str, Any], described: CheckpointConfig, compared: HeadKind) -> Iterable[str]:

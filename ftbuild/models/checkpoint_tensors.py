@@ -49,9 +49,12 @@ class Order:
     files: Sequence[str]
 
     def settings(self) -> dict[str, Any]:
-        """Return the checkpoint's config.json."""
+        """Return the checkpoint's config.json, without keys that say nothing.
+
+        What is null or empty counts as absent, as where the checkpoint was checked (settings.py, value).
+        """
         content: dict[str, Any] = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-        return content
+        return {key: value for key, value in content.items() if value not in (None, {}, [])}
 
 
 def ordered(description: str | None) -> Order:

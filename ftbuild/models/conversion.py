@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -219,7 +219,7 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
     relayout = converter.layout
     if relayout and relayout.links and source.configured:
         relayout = None
-    if relayout and relayout.unless and source.has_whole(relayout.unless):
+    if relayout and relayout.unless and source.is_file(relayout.unless):
         relayout = None
     return Conversion(
         request=request,
@@ -291,10 +291,11 @@ def _refuse_obstacles(config: Config, release: str, request: ConversionRequest, 
         if not reasons_against(config, other, request, source)
     ]
     options = converters.other_release(config, release, others)
+    whole = not reasons_against(config, release, replace(request, gpus=1), source)
     raise ConfigError(
         "\n    ".join(
             [f"{release} cannot convert this checkpoint for {units.gpus(request.gpus)}:", *reasons]
         ),
         where=str(request.checkpoint),
-        hint=f"{options} can" if options else "another number of GPUs, or another checkpoint",
+        hint=f"{options} can" if options else f"another {'number of GPUs' if whole else 'checkpoint'}",
     )

@@ -74,6 +74,21 @@ def complaints(folder: Path, model: Model) -> tuple[str, ...]:
         return (f"the tokenizer does not fit, and invoke model-repo will refuse it: {refused.what}",)
 
 
+def require_own_rows(model: Model, where: Path) -> None:
+    """Raise ConfigError unless a model has rows for the tokens with which it begins and ends an answer.
+
+    FasterTransformer looks the first one up in the table, and masks the other in the logits wherever its
+    place would be (FT v5.3 sampling_penalty_kernels.cu:504).
+    """
+    for what, number in (("start", model.start), ("end", model.end)):
+        if number is not None and number >= model.vocabulary > 0:
+            raise ConfigError(
+                f"the {what} token is {number} in {model.source}, the weights have {model.vocabulary} tokens",
+                where=str(where),
+                hint="convert again with a config.json whose tokens are in the vocabulary",
+            )
+
+
 def _warnings(tokenizer: Tokenizer, model: Model) -> Iterator[str]:
     yield from _of_size(tokenizer, model)
     yield from _of_around(tokenizer, model)
@@ -95,13 +110,7 @@ def _require_rows(tokenizer: Tokenizer, model: Model) -> None:
             where=str(tokenizer.file),
             hint=ANOTHER,
         )
-    for what, number in (("start", model.start), ("end", model.end)):
-        if number is not None and number >= rows:
-            raise ConfigError(
-                f"the {what} token is {number} in {model.source}, the weights have {rows} tokens",
-                where=str(tokenizer.folder),
-                hint="convert again with a config.json whose tokens are in the vocabulary",
-            )
+    require_own_rows(model, tokenizer.folder)
     if outside := [number for number in (*tokenizer.begins, *tokenizer.ends) if not 0 <= number < rows]:
         raise ConfigError(
             f"the tokenizer puts the token {outside[0]} around a text, the weights have {rows} tokens",

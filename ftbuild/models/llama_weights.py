@@ -90,8 +90,6 @@ def config_of(settings: Mapping[str, Any], shape: Shape, dtype: str) -> dict[str
     # transformers 5 has base and scaling in one object, 4 has two keys.
     rotary = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     is_linear = LINEAR in (rotary.get("rope_type"), rotary.get("type"))
-    if is_linear and not rotary.get("factor"):
-        raise SystemExit("the linear scaling of positions has no factor")
     values = {
         "model_name": "llama",
         "head_num": shape.heads,

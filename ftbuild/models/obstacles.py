@@ -14,7 +14,8 @@ from packaging.specifiers import SpecifierSet
 from ftbuild.config.checkpoints import CheckpointConfig, Converter
 from ftbuild.config.families import ModelsConfig
 from ftbuild.models import formula, rotation, settings, untrusted
-from ftbuild.models.checkpoint import Checkpoint
+from ftbuild.models.checkpoint import CONFIG, TOKENS, Checkpoint
+from ftbuild.models.weight_files import FETCH_AGAIN
 
 # Says that the checkpoint has code of its own. Users who know that it computes the same may say so.
 CODE = "auto_map"
@@ -42,6 +43,7 @@ def find(
         *_unknown(checkpoint.settings, models, described, converter, ignored),
         *_fixed(checkpoint.facts, converter),
         *_sizes(checkpoint, described, version),
+        *_tokens(checkpoint.facts),
         *_rotation(checkpoint, models, family),
         *(
             f"{checkpoint.facts[fact]} {fact} cannot be split over {gpus} GPUs"
@@ -58,7 +60,10 @@ def _assumptions(
     converter: Converter,
     ignored: Collection[str],
 ) -> Iterator[str]:
-    for assumed in settings.assumed(models, described, converter):
+    every = settings.assumed(models, described, converter)
+    merged = {key: known for assumed in every for key, known in assumed.items()}
+    yield from settings.nulls(written, described, merged)
+    for assumed in every:
         for key, known in assumed.items():
             value = settings.value(written, key)
             if value in known or (key.partition(".")[0] == CODE and CODE in ignored):
@@ -105,7 +110,7 @@ def _sizes(checkpoint: Checkpoint, described: CheckpointConfig, version: str) ->
             sizes = ", ".join(map(str, known))
             yield f"a head has {size} values; FasterTransformer {version} computes heads of {sizes}"
     for fact, written in described.equal.items():
-        value = _number(written, checkpoint.settings)
+        value = _number(written, checkpoint)
         if value is not None and value != facts[fact]:
             yield f"{written} is {value}; the converter and FasterTransformer assume {fact} = {facts[fact]}"
     for fact, divisor in described.multiples.items():
@@ -113,6 +118,19 @@ def _sizes(checkpoint: Checkpoint, described: CheckpointConfig, version: str) ->
         if facts[fact] % value:
             by = value if isinstance(divisor, int) else f"{value} {divisor}"
             yield f"{facts[fact]} {fact} cannot be shared by {by} evenly"
+
+
+def _tokens(facts: Mapping[str, int]) -> Iterator[str]:
+    """Yield the tokens of config.json that are beyond the table, where FasterTransformer reads and writes.
+
+    `fit.require_own_rows` says where. transformers never meets such an end.
+    """
+    for name in sorted(TOKENS & facts.keys()):
+        if facts[name] >= facts["vocabulary"]:
+            yield (
+                f"the {name} token is {facts[name]}, and the vocabulary has {facts['vocabulary']} tokens: "
+                "write the one that the model knows into a copy of config.json"
+            )
 
 
 def _rotation(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> Iterator[str]:
@@ -139,9 +157,18 @@ def head_sizes(described: CheckpointConfig, version: str) -> Sequence[int]:
     return next((known for spec, known in described.head_sizes.items() if version in SpecifierSet(spec)), ())
 
 
-def _number(written: str, settings: Mapping[str, Any]) -> int | None:
-    """Return the value of a formula over keys of config.json; None where one of them is not there."""
+def _number(written: str, checkpoint: Checkpoint) -> int | None:
+    """Return the value of a formula over keys of config.json; None where one of them is not there.
+
+    Raises ConfigError for one that is no whole number.
+    """
+
+    def number_of(key: str) -> int:
+        if (value := checkpoint.settings.get(key)) is None:
+            raise KeyError(key)
+        return untrusted.whole_number(value, key, checkpoint.folder / CONFIG, FETCH_AGAIN)
+
     try:
-        return formula.value(written, lambda key: int(settings[key]))
-    except (KeyError, TypeError, ValueError, OverflowError):
+        return formula.value(written, number_of)
+    except KeyError:
         return None

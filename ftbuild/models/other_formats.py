@@ -13,6 +13,7 @@ from pathlib import Path
 from ftbuild.models import config_pbtxt
 
 CONFIG = "config.json"
+ADAPTER = "adapter_config.json"
 _SAVE = "load it with transformers and save it with save_pretrained, then convert that folder"
 
 
@@ -38,7 +39,7 @@ def _option(folder: Path) -> str:
 # The first rule all of whose patterns match some entry of the folder.
 _RULES = (
     _Rule(
-        ("adapter_config.json",),
+        (ADAPTER,),
         "the weights of an adapter (LoRA or similar), not of a model",
         "merge it into its base model with peft's merge_and_unload, save that with save_pretrained, then "
         "convert it",

@@ -205,6 +205,7 @@ def make(templates: Mapping[str, str], options: RepositoryOptions) -> ModelRepos
     config_ini.check_pipeline(weights, options.pipeline)
     weight_checks.check_rotation(weights, options.family, models, options.dtype)
     weight_checks.check_files(weights, options.family, models)
+    fit.require_own_rows(fit.of_weights(weights), weights.folder)
     bare = _bare(templates, weights, options)
     around, read, warnings = (_vectors if options.vectors else _texts)(templates, bare, weights, options)
     _require_parent(options.out)

@@ -186,14 +186,15 @@ def _pooled(root: Path, file: Path, normalized: bool | None) -> Sentence:
     width = settings.get("word_embedding_dimension")
     if width is not None:
         width = untrusted.whole_number(width, "word_embedding_dimension", file, FETCH_AGAIN, low=1)
-    if settings.get("include_prompt") is False and _prompts(root):
+    if not settings.get("include_prompt", True) and _prompts(root):
         obstacles.append(f"{where} leaves the tokens of prompts out (include_prompt)")
     return Sentence(pooling, normalized, width=width, obstacles=tuple(obstacles))
 
 
 def _modes(settings: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(named := settings.get(_MODE), str):  # later versions have one name in place of the keys
-        yield untrusted.plain(named.removesuffix("_tokens"))
+    if named := settings.get(_MODE):  # later versions have one name, or several, in place of the keys
+        for each in named if isinstance(named, list) else [named]:
+            yield untrusted.plain(str(each).removesuffix("_tokens"))
         return
     for key, mode in _MODES.items():
         if settings.get(key, mode == MEAN):

@@ -21,6 +21,8 @@ HeadKind = Literal["own", "table", "absent", "not compared"]
 TIED, SCALED = "tie_word_embeddings", "scale_decoder_outputs"
 _ROTARY = "rope_parameters"
 _ROTARY_KEYS = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
+_SCALING, _KINDS = "rope_scaling", ("rope_type", "type")
+_UNSCALED, _LINEAR = "default", "linear"
 
 
 def value(settings: Settings, key: str) -> Any:
@@ -61,12 +63,73 @@ def contradictions(settings: Settings, described: CheckpointConfig) -> Iterator[
             yield f"{key} is {shown[0]}, and {alias}, another name of it, {shown[1]}"
     for key, derived in described.derived.items():
         number, of = value(settings, key), value(settings, derived.of)
+        if number is not None and of is None:
+            yield f"{key} is {untrusted.shown(number)}, and {derived.of}, from which it follows, is absent"
         allowed = derived.values.get(str(of)) if of is not None else None
         if number is not None and allowed is not None and number not in allowed:
             yield (
                 f"{key} is {untrusted.shown(number)}, which contradicts {derived.of} {untrusted.shown(of)}: "
                 f"that means {' or '.join(map(str, allowed))}"
             )
+
+
+def rotary_contradictions(settings: Settings) -> Iterator[str]:
+    """Yield what a config.json, as it was written, says of rotary positions by halves or in two ways at once.
+
+    transformers 4 reads `rope_scaling` and keys beside it, 5 what `rope_parameters` has unless there is a
+    `rope_scaling`, too (version 5, modeling_rope_utils.py, convert_rope_params_to_dict).
+    """
+    for newer, older in _ROTARY_KEYS.items():
+        inside = value(settings, f"{_ROTARY}.{newer}")
+        for key in (newer, older):
+            beside = value(settings, key)
+            if None not in (inside, beside) and inside != beside:
+                shown = untrusted.shown(beside), untrusted.shown(inside)
+                yield f"{key} is {shown[0]}, and {_ROTARY}.{newer}, another name of it, {shown[1]}"
+    objects = {name: each for name in (_ROTARY, _SCALING) if isinstance(each := value(settings, name), dict)}
+    for name, each in objects.items():
+        yield from _scaling_faults(name, each)
+    if len(objects) == 2 and _scaling(objects[_ROTARY]) != _scaling(objects[_SCALING]):
+        shown = untrusted.shown(objects[_SCALING]), untrusted.shown(objects[_ROTARY])
+        yield f"{_SCALING} is {shown[0]}, and {_ROTARY}, which scales positions as well, {shown[1]}"
+
+
+def _scaling(rotary: Settings) -> tuple[Any, Any]:
+    """Return how positions are scaled: the kind and its factor."""
+    kind = next((rotary[name] for name in _KINDS if rotary.get(name) is not None), _UNSCALED)
+    return kind, None if kind == _UNSCALED else rotary.get("factor")
+
+
+def _scaling_faults(name: str, rotary: Settings) -> Iterator[str]:
+    kinds = [rotary[key] for key in _KINDS if rotary.get(key) is not None]
+    factor = rotary.get("factor")
+    if len(kinds) == 2 and kinds[0] != kinds[1]:
+        shown = untrusted.shown(kinds[0]), untrusted.shown(kinds[1])
+        yield f"{name}.rope_type is {shown[0]}, and {name}.type, another name of it, {shown[1]}"
+    if not kinds and factor is not None:
+        yield f"{name} has the factor {untrusted.shown(factor)}, and no rope_type that says what it scales"
+    if _LINEAR in kinds and factor is None:
+        yield f"{name} is {_LINEAR}, and has no factor"
+
+
+def nulls(settings: Settings, described: CheckpointConfig, known: Settings) -> Iterator[str]:
+    """Yield the keys whose null is no default: transformers takes it for false, their absence for true.
+
+    `known` are the values that keys must have.
+    """
+    switches = [key for key, values in known.items() if _has(values, True) and not _has(values, False)]
+    for alternatives in described.facts.values():
+        if isinstance(alternatives, tuple) and alternatives[-1] == 1:
+            switches += [str(key) for key in alternatives[:-1]]
+    for key in dict.fromkeys(switches):
+        outer, _, inner = key.rpartition(".")
+        place = value(settings, outer) if outer else settings
+        if isinstance(place, dict) and inner in place and value(place, inner) is None:
+            yield f"{key} is null, which transformers takes for false: without the key it is true"
+
+
+def _has(values: Iterable[object], switch: bool) -> bool:
+    return any(each is switch for each in values)
 
 
 def assumed(

@@ -6,11 +6,12 @@ is refused.
 
 from __future__ import annotations
 
+import math
 import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ WEIGHTS = (
 MAX_SHARDS = 1000
 _BROKEN_ZIP = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error)
 METADATA = "__metadata__"
+# Bytes of a number by safetensors' names of types. Matrices of others are quantized: their scales are apart.
+_FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_SIZES = {**_FLOATS, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_MATRIX = ".weight"
 _LFS = b"version https://git-lfs"
 _ZIP = b"PK\x03\x04"
 # Opcode and protocol with which a pickle begins; torch writes 2.
@@ -85,6 +90,7 @@ def require_whole(file: Path) -> None:
         size = _safetensors_size(file)
         if file.stat().st_size != size:
             raise _truncated(file, f"it has {file.stat().st_size} bytes, its header demands {size}")
+        _require_floats(file)
         return
     _require_tensors(file)
 
@@ -152,7 +158,7 @@ def safetensors_header(file: Path) -> tuple[dict[str, Any], int]:
         header = untrusted.parsed_object(stream.read(length), file, "a header of safetensors", FETCH_AGAIN)
     for name, entry in header.items():
         if name != METADATA:
-            _end(file, name, entry)
+            _require_size(file, name, entry, _end(file, name, entry))
     return header, 8 + length
 
 
@@ -169,6 +175,29 @@ def _end(file: Path, name: str, entry: object) -> int:
         case [int(start), int(end)] if 0 <= start <= end:
             return end
     raise _truncated(file, f"its header has no data_offsets for {untrusted.shown(name)}")
+
+
+def _require_size(file: Path, name: str, entry: Mapping[str, Any], end: int) -> None:
+    """Raise ConfigError for a tensor of fewer or more bytes than its type and shape need."""
+    match entry:
+        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [start, _]} if dtype in _SIZES:
+            numbers = math.prod(length for length in shape if type(length) is int)
+            if end - start != numbers * _SIZES[dtype]:
+                shown = untrusted.shown(name), untrusted.shown(shape)
+                raise _truncated(file, f"{shown[0]} has {end - start} bytes, and is {dtype} {shown[1]}")
+
+
+def _require_floats(file: Path) -> None:
+    """Raise ConfigError for matrices that are quantized, which no converter multiplies by their scales."""
+    matrices = {name: entry for name, entry in safetensors_header(file)[0].items() if name.endswith(_MATRIX)}
+    for name, entry in matrices.items():
+        dtype = entry.get("dtype")
+        if isinstance(dtype, str) and dtype not in _FLOATS:
+            raise ConfigError(
+                f"{untrusted.shown(name)} is {untrusted.plain(dtype)}: the weights are quantized",
+                where=str(file),
+                hint="fetch the checkpoint that they were made of, in fp32, fp16 or bf16",
+            )
 
 
 def _refuse_pointer(file: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from ftbuild.nightly import ninja
 from ftbuild.nightly.record import Image, Patch, Reason, Unit
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing.publish import RECORD
+from ftbuild.text import bounded_json
 from ftbuild.text.results import State as CheckState
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _lines(log: Path) -> list[str]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        record: dict[str, Any] = json.loads(file.read_text())
+        record: dict[str, Any] = bounded_json.loads(file.read_bytes())
         return record
     except (OSError, ValueError):
         return {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import PublishSession
 from ftbuild.registry.client import Descriptor
+from ftbuild.text import bounded_json
 
 GATES = f"{LABELS}.gates"
 
@@ -131,7 +131,7 @@ def _is_tested(session: PublishSession, candidate: Candidate, index: str) -> boo
 def builder_statements(folder: Path, plan: Plan, product: str, subject: str, digest: str) -> list[bytes]:
     """Return BuildKit's own provenance if only the work folder has it (buildx 0.14 and later)."""
     try:
-        metadata = json.loads((folder / METADATA).read_text())
+        metadata = bounded_json.loads((folder / METADATA).read_bytes())
     except (OSError, ValueError):
         return []
     found = provenance.from_buildkit(metadata, target_name(plan, product))

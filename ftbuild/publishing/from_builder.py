@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from ftbuild.publishing import remote_image, staging
 from ftbuild.publishing.session import PublishSession
 from ftbuild.registry import answers
 from ftbuild.registry.malformed import Malformed
+from ftbuild.text import bounded_json
 from ftbuild.text.reporter import Reporter
 
 _DIGEST = "containerimage.digest"
@@ -52,7 +52,7 @@ def push_base(session: PublishSession, plan: Plan, *, report: Reporter = print) 
 def pushed(metadata: Path, plan: Plan) -> dict[str, str]:
     """Return the digests of the pushed images by product, from buildx's metadata file."""
     try:
-        found = json.loads(metadata.read_text())
+        found = bounded_json.loads(metadata.read_bytes())
         return {
             product: answers.digest(found[definitions.target_name(plan, product)][_DIGEST])
             for product in PRODUCTS

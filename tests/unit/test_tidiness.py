@@ -50,11 +50,13 @@ def run(folder: Path, text: str, processes: str, **variables: str) -> subprocess
     (tests / "test_it.py").write_text(text)
     others = ("PYTEST", "XDG", "CI")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    plain["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take longer to load than these tests take
     env = {**plain, "HOME": str(home), "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "testing.tidiness", "-p", "no:cacheprovider"),
-            *(*OURS, f"--numprocesses={processes}", "--rootdir", str(tests), str(tests)),
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *("-p", "testing.tidiness", "-p", "xdist", *OURS),
+            *(f"--numprocesses={processes}", "--rootdir", str(tests), str(tests)),
         ],
         cwd=tests,
         env={**env, "SYSTEM": str(temporary), "DOCKER_HOST": "unix:///nowhere", **variables},

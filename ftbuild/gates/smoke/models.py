@@ -31,7 +31,7 @@ from ftbuild.models import config_ini, config_pbtxt, conversion, conversion_run,
 from ftbuild.models.conversion import Conversion, ConversionRequest
 from ftbuild.models.converters import find_converter
 from ftbuild.plan import Plan
-from ftbuild.text import units
+from ftbuild.text import bounded_json, units
 
 if TYPE_CHECKING:
     import docker
@@ -127,7 +127,7 @@ def _reference_files(config: Config) -> tuple[str, ...]:
 
 def _manifest(folder: Path) -> dict[str, str]:
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = bounded_json.loads((folder / MANIFEST).read_bytes())
         return {name: str(manifest[name]) for name in ("sdk", "inputs")}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

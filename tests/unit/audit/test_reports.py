@@ -159,7 +159,14 @@ def test_a_result_is_read_as_it_was_written(state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", [{}, None, 7, [], {"what": "a", "state": "ok"}, {"what": "a", "state": "good", "detail": ""}]
+    "broken",
+    [
+        *({}, None, 7, []),
+        {"what": "a", "state": "ok"},
+        {"what": "a", "state": "good", "detail": ""},
+        {"what": 1.5, "state": "ok", "detail": ""},
+        {"what": "a", "state": "ok", "detail": 1.5},
+    ],
 )
 def test_what_is_no_result_is_an_error_of_value(broken: object) -> None:
     with pytest.raises(ValueError, match=r"not a result of an audit|not a valid State"):

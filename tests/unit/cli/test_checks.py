@@ -69,7 +69,13 @@ def test_a_check_that_cannot_run_fails(
     assert reason in capsys.readouterr().out
 
 
-PYTEST = ("pytest", "--numprocesses=1", "-p", "no:randomly")
+@pytest.fixture
+def few_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load only the plugins that a command line names: all of them take longer than the tests below."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+
+PYTEST = ("pytest", "-p", "xdist", "--numprocesses=1")
 # Fails the first time, as a test does that a busy machine failed.
 UNSTEADY = """
 from pathlib import Path
@@ -85,7 +91,7 @@ def test_other():
 
 
 def test_what_fails_beside_others_runs_once_more_alone_and_the_verdict_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    few_plugins: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "test_it.py").write_text(UNSTEADY)
     assert checks.run(tmp_path, tmp_path / "work", "test_it.py", tools=[PASSING], tests=PYTEST) == 0
@@ -102,7 +108,7 @@ def test_what_fails_beside_others_runs_once_more_alone_and_the_verdict_says_so(
     ids=["fails-again", "cannot-be-collected", "no-tests"],
 )
 def test_tests_that_do_not_pass_alone_fail_the_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
+    few_plugins: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
 ) -> None:
     (tmp_path / "test_it.py").write_text(source)
     assert checks.run(tmp_path, tmp_path / "work", tools=[PASSING], tests=PYTEST) == 1

@@ -70,8 +70,9 @@ def succeed(*arguments: str) -> None:
 
 
 def test_the_matrix_takes_little_more_processor_time_than_its_imports() -> None:
-    taken = min(processor.seconds(lambda: succeed("matrix", "--format", "json")) for _ in range(3))
-    assert taken < 4 * processor.start_seconds()
+    most = 4 * processor.start_seconds()
+    # Other work on the machine slows some of them.
+    assert any(processor.seconds(lambda: succeed("matrix", "--format", "json")) < most for _ in range(3))
 
 
 def test_the_dry_run_of_the_main_job_needs_no_engine_and_no_network() -> None:
@@ -197,8 +198,8 @@ def test_the_list_has_every_command_below_a_heading() -> None:
 
 def test_the_list_takes_hardly_more_processor_time_than_its_imports() -> None:
     # In turn, since other work on the machine slows both.
-    pairs = [(processor.seconds(lambda: succeed("--list")), processor.start_seconds()) for _ in range(4)]
-    assert min(taken / start for taken, start in pairs) < 1.6
+    pairs = ((processor.seconds(lambda: succeed("--list")), processor.start_seconds()) for _ in range(4))
+    assert any(taken / start < 1.6 for taken, start in pairs)
 
 
 @pytest.mark.parametrize(

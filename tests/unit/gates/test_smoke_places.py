@@ -131,8 +131,7 @@ def suite(task: Job, folder: Path, *more: str) -> str:
     done = subprocess.run(
         [
             *command,
-            "-p",
-            "testing.recorded_servers",
+            *("-p", "xdist", "-p", "testing.recorded_servers"),
             "--job",
             str(folder / gate.JOB),
             "--tb=no",
@@ -145,6 +144,8 @@ def suite(task: Job, folder: Path, *more: str) -> str:
         env={
             **os.environ,
             "PYTHONPATH": str(ROOT),
+            # Those of this environment that the suite does without.
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             recorded_servers.FILE: str(folder / "stays"),
             recorded_servers.PLACES: str(folder / "places"),
         },
@@ -153,23 +154,31 @@ def suite(task: Job, folder: Path, *more: str) -> str:
     return done.stdout
 
 
-def collected(task: Job, folder: Path) -> list[tuple[str, str]]:
-    """Return function and parameters of each test, in the order of the suite."""
-    lines = suite(task, folder, "--collect-only", "-qq").splitlines()
+@pytest.fixture(scope="module")
+def collected(task: Job, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+    """Function and parameters of each test, in the order of the suite."""
+    lines = suite(task, tmp_path_factory.mktemp("collected"), "--collect-only", "-qq").splitlines()
     nodes = [line.partition("::")[2] for line in lines if "::" in line]
     return [(name, parameters.rstrip("]")) for name, _, parameters in (node.partition("[") for node in nodes)]
 
 
-def test_several_processes_run_the_same_tests_and_start_each_server_once(task: Job, tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    expected = collected(task, tmp_path / "one")
-    xml = tmp_path / gate.JUNIT
+@pytest.fixture(scope="module")
+def whole(task: Job, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a run of the whole suite in three processes has written."""
+    folder = tmp_path_factory.mktemp("whole")
+    xml = folder / gate.JUNIT
     options = ("--numprocesses=3", "--dist=loadscope", "--no-loadscope-reorder", f"--junitxml={xml}")
-    suite(task, tmp_path, *options)
-    results = junit.results(xml, "runtime")
+    suite(task, folder, *options)
+    return folder
+
+
+def test_several_processes_run_the_same_tests_and_start_each_server_once(
+    whole: Path, collected: list[tuple[str, str]]
+) -> None:
+    results = junit.results(whole / gate.JUNIT, "runtime")
     ran = Counter((f"test_{result.check.replace(' ', '_')}", result.facts["variant"]) for result in results)
-    assert ran == Counter(expected)
-    stays = recorded_servers.read(tmp_path / "stays")
+    assert ran == Counter(collected)
+    stays = recorded_servers.read(whole / "stays")
     assert {stay.variant for stay in stays} >= {
         "gpt-fp32",
         "t5-fp16",
@@ -189,7 +198,7 @@ def test_several_processes_run_the_same_tests_and_start_each_server_once(task: J
     )
     assert {stay.devices for stay in stays if stay.alone} == several
     assert any(one.overlaps(other) for one, other in combinations(stays, 2))
-    assert not list(crowds(recorded_servers.read(tmp_path / "places")))
+    assert not list(crowds(recorded_servers.read(whole / "places")))
 
 
 def crowds(stays: list[Stay]) -> Iterator[tuple[Stay, Stay]]:
@@ -231,35 +240,30 @@ def test_where_the_driver_tells_no_process_what_reads_the_memory_is_alone(task: 
     assert not list(crowds(stays))
 
 
-def test_tests_of_a_server_follow_each_other_and_the_longest_begin(task: Job, tmp_path: Path) -> None:
-    names = [name for name, _ in collected(task, tmp_path)]
+def test_tests_of_a_server_follow_each_other_and_the_longest_begin(collected: list[tuple[str, str]]) -> None:
+    names = [name for name, _ in collected]
     first = names[0]
     assert first == "test_malformed_requests_leave_the_server_to_the_others"
     assert {"test_" + name for name in progress.SECONDS} <= set(names)
 
 
-def test_servers_alone_on_many_gpus_come_after_those_on_few(task: Job, tmp_path: Path) -> None:
+def test_servers_alone_on_many_gpus_come_after_those_on_few(collected: list[tuple[str, str]]) -> None:
     """One that waits for all GPUs would keep pairs of them idle."""
     counts = [
         math.prod(int(number) for number in re.findall(r"-(?:tp|pp|x)(\d)", parameters))
-        for name, parameters in collected(task, tmp_path)
+        for name, parameters in collected
         if re.search(r"-(?:tp|pp)\d", parameters) or name == "test_instances_use_their_gpus_evenly"
     ]
     assert counts == sorted(counts)
     assert set(counts) == {2, 4}
 
 
-def test_instances_share_their_gpus_until_it_is_compared_how_busy_these_are(
-    task: Job, tmp_path: Path
-) -> None:
-    xml = tmp_path / gate.JUNIT
-    options = ("--numprocesses=2", "--dist=loadscope", "--no-loadscope-reorder", f"--junitxml={xml}")
-    suite(task, tmp_path, "-k", "gpt-four and (x2 or x4)", *options)
-    stays = recorded_servers.read(tmp_path / "stays")
-    assert Counter((stay.variant, stay.alone) for stay in stays) == {
-        (f"gpt-four-fp32-{way}", alone): 1 for way in ("x2", "x4") for alone in (False, True)
+def test_instances_share_their_gpus_until_it_is_compared_how_busy_these_are(whole: Path) -> None:
+    ways = [f"gpt-four-fp32-{way}" for way in ("x2", "x4")]
+    stays = recorded_servers.read(whole / "stays")
+    assert Counter((stay.variant, stay.alone) for stay in stays if stay.variant in ways) == {
+        (way, alone): 1 for way in ways for alone in (False, True)
     }
-    assert not list(crowds(recorded_servers.read(tmp_path / "places")))
 
 
 def test_every_test_that_compares_the_memory_is_known_to() -> None:

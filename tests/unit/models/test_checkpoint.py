@@ -62,19 +62,26 @@ def test_a_link_out_of_the_folder_is_refused_before_anything_is_read(config: Con
         checkpoint.family_of(folder, config.models)
 
 
+def test_a_byte_order_mark_is_refused_as_transformers_reads_none(config: Config, tmp_path: Path) -> None:
+    folder = described(tmp_path / "m", model_type="gpt2")
+    file = folder / checkpoint.CONFIG
+    file.write_text(file.read_text(), encoding="utf-8-sig")
+    with pytest.raises(ConfigError, match="a byte order mark in front of the JSON") as refused:
+        checkpoint.family_of(folder, config.models)
+    assert (refused.value.where, refused.value.hint) == (str(file), "save it as UTF-8 without that mark")
+
+
 def test_a_folder_that_is_not_there_is_named(config: Config, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="the folder of the checkpoint does not exist") as refused:
         checkpoint.family_of(tmp_path / "none", config.models)
     assert (refused.value.where, refused.value.hint) == (str(tmp_path / "none"), "check --checkpoint")
 
 
-def test_a_file_beside_the_weights_is_whole_or_absent(tmp_path: Path) -> None:
+def test_a_checkpoint_is_a_file_when_its_weights_are_nowhere_else(tmp_path: Path) -> None:
     folder = described(tmp_path / "m", model_type="gpt2")
     found = checkpoint.Checkpoint(folder, {}, {}, (folder / "config.json",))
-    assert found.has_whole("medusa.safetensors") is False
     assert found.size == len('{"model_type": "gpt2"}')
-    (folder / "medusa.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    assert found.has_whole("medusa.safetensors") is True
-    (folder / "medusa.safetensors").write_bytes(b"12")
-    with pytest.raises(ConfigError, match=r"medusa\.safetensors"):
-        found.has_whole("medusa.safetensors")
+    assert found.is_file("config.json")
+    assert not found.is_file("other.json")
+    two = checkpoint.Checkpoint(folder, {}, {}, (folder / "config.json", folder / "other.json"))
+    assert not two.is_file("config.json")

@@ -336,7 +336,14 @@ def test_what_a_converter_assumes_is_told(config: Config, make: Make) -> None:
         "gelu_new or gelu or gelu_fast or gelu_pytorch_tanh",
         "    tie_word_embeddings is False; the converter and FasterTransformer assume True",
     ]
-    assert error.hint == "another number of GPUs, or another checkpoint"
+    assert error.hint == "another checkpoint"
+
+
+def test_another_number_of_gpus_is_proposed_where_it_helps(config: Config, make: Make) -> None:
+    assert refused(config, "gpt", make("gpt"), gpus=3).hint == "another number of GPUs"
+    relu = refused(config, "gpt", make("gpt", activation_function="relu"), gpus=3)
+    assert "4 heads cannot be split over 3 GPUs" in relu.what
+    assert relu.hint == "another checkpoint"
 
 
 def test_heads_share_the_hidden_size_evenly(config: Config, make: Make) -> None:
@@ -408,14 +415,33 @@ def test_a_checkpoint_is_saved_anew_where_the_converter_could_not_read_it(
     assert found.needed == found.size + found.checkpoint.size
     assert found.relayout_script
     assert found.relayout_script.is_file()
-    found = planned(config, "gptj", make("gptj", {"pytorch_model.bin": zipped(tmp_path / "file.zip")}))
+    alone = {"model.safetensors": None, "pytorch_model.bin": zipped(tmp_path / "file.zip")}
+    found = planned(config, "gptj", make("gptj", alone))
     assert len(found.commands()) == 1
     assert found.needed == found.size
-    # The file that the converter reads must be whole, even where a better one lies beside it.
-    assert "truncated" in refused(config, "gptj", make("gptj", {"pytorch_model.bin": b"PK"})).what
+    assert "truncated" in refused(config, "gptj", make("gptj", {**alone, "pytorch_model.bin": b"PK"})).what
     # CodeGen is never GPT-J before.
-    found = planned(config, "codegen", make("codegen", {"pytorch_model.bin": zipped(tmp_path / "file.zip")}))
+    found = planned(config, "codegen", make("codegen", alone))
     assert next(argv[2] for argv in found.commands()) == "codegen"
+
+
+def test_of_weights_in_two_formats_those_are_converted_that_transformers_loads(
+    config: Config, make: Make, tmp_path: Path
+) -> None:
+    older = {"pytorch_model.bin": zipped(tmp_path / "file.zip")}
+    first, second = planned(config, "gptj", make("gptj", older)).commands()
+    assert first[-1] == "model.safetensors"
+    assert second[second.index("--ckpt-dir") + 1] == "/convert/out/.checkpoint"
+
+
+@pytest.mark.parametrize("family", SETTINGS)
+def test_an_adapter_beside_the_weights_is_not_lost_without_a_word(
+    family: str, config: Config, make: Make
+) -> None:
+    adapter = {"adapter_config.json": b"{}", "adapter_model.safetensors": safetensors()}
+    what = refused(config, family, make(family, adapter)).what
+    assert "adapter_config.json beside the weights" in what
+    assert "merge_and_unload" in what
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4])

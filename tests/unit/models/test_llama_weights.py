@@ -65,7 +65,7 @@ def safetensors(held: dict[str, Array]) -> bytes:
 
 def write(folder: Path, held: dict[str, Array], dtype: Any = ml_dtypes.bfloat16, **settings: Any) -> Path:
     """A checkpoint in two files, which part a layer's queries and keys."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({**SETTINGS, **settings}))
     names = list(held)
     at = names.index("model.layers.1.self_attn.k_proj.weight")
@@ -260,17 +260,17 @@ def test_a_tensor_that_does_not_fit_is_named(
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"rope_scaling": {"type": "linear"}}, "the linear scaling of positions has no factor"),
-    ],
-)
-def test_settings_that_contradict_themselves_are_told_without_a_traceback(
-    settings: dict[str, Any], said: str, config: Config, tmp_path: Path
+@pytest.mark.parametrize("empty", [None, {}, []])
+def test_keys_that_are_empty_are_written_as_those_that_are_absent(
+    empty: Any, config: Config, tmp_path: Path
 ) -> None:
-    done = carry_out(planned(config, write(tmp_path / "hf", tensors(), **settings)))
-    assert (done.returncode, done.stderr.strip()) == (1, said)
+    absent = {"rms_norm_eps": 1e-6, "rope_theta": 10000.0}
+    wanted_text = (
+        converted(config, write(tmp_path / "a" / "hf", tensors(), **absent)) / "config.ini"
+    ).read_text()
+    given = dict.fromkeys(("rms_norm_eps", "rope_theta", "rope_scaling", "tie_word_embeddings"), empty)
+    made = converted(config, write(tmp_path / "b" / "hf", tensors(), **given))
+    assert (made / "config.ini").read_text() == wanted_text
 
 
 def test_every_bfloat16_becomes_the_very_same_number(tmp_path: Path) -> None:

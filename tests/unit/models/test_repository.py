@@ -351,6 +351,15 @@ def test_a_chat_template_from_elsewhere_is_refused(options: RepositoryOptions, t
         repository.make(TEMPLATES, options)
 
 
+@pytest.mark.parametrize(("key", "name"), [("start_id", "start"), ("end_id", "end")])
+def test_a_token_beyond_the_table_is_refused_without_a_tokenizer_too(
+    key: str, name: str, options: RepositoryOptions, tmp_path: Path
+) -> None:
+    weights = converted(tmp_path / "other", "gptj", {**GPTJ, key: 50400}, gpus=2)
+    with pytest.raises(ConfigError, match=f"the {name} token is 50400 in config.ini, the weights have 50400"):
+        repository.make(TEMPLATES, replace(options, weights=weights, tokenizer=None))
+
+
 def test_a_tokenizer_of_another_model_is_refused(options: RepositoryOptions, tmp_path: Path) -> None:
     too_many = bytelevel.write(tmp_path / "checkpoint", {"<|endoftext|>": 50400})
     with pytest.raises(ConfigError, match="tokens up to 50400, the weights have 50400 tokens"):

@@ -70,6 +70,10 @@ def modes(**true: bool) -> dict[str, Any]:
         ({"pooling_mode_cls_token": True}, "cls+mean"),
         ({"pooling_mode": "cls"}, "cls"),
         ({"pooling_mode": "mean_sqrt_len_tokens"}, "mean_sqrt_len"),
+        ({"pooling_mode": ["cls"]}, "cls"),
+        ({"pooling_mode": ["cls", "max"]}, "cls+max"),
+        ({"pooling_mode": 7}, "7"),
+        ({"pooling_mode": None}, "mean"),
         ({**modes(mean_tokens=True), "pooling_mode_attention": True}, "mean+pooling_mode_attention"),
     ],
 )
@@ -99,6 +103,14 @@ OTHERS: Mapping[str, tuple[Any, Mapping[str, Any], str]] = {
     "two models": ((USUAL[0], *USUAL), {}, "has 2 modules Transformer"),
     "another order": ((USUAL[0], USUAL[2], USUAL[1]), {}, "in the order Transformer, Normalize, Pooling"),
     "small letters": (USUAL, {"sentence_bert_config": {"do_lower_case": True}}, "has do_lower_case"),
+    "prompts that are left out by null": (
+        USUAL,
+        {
+            "config_sentence_transformers": {"prompts": {"query": "query: "}},
+            "1_Pooling/config": {**modes(mean_tokens=True), "include_prompt": None},
+        },
+        "leaves the tokens of prompts out",
+    ),
     "prompts that are left out": (
         USUAL,
         {"config_sentence_transformers": {"prompts": {"query": "query: "}}},

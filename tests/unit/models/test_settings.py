@@ -186,6 +186,115 @@ def test_rotary_positions_that_are_said_in_both_ways_are_said_as_4_does(
     assert found == {**CHECKPOINTS["gptneox"], "rotary_emb_base": 500.0, "rope_scaling": scaling}
 
 
+LLAMA = {
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "vocab_size": 300, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+TWICE: Mapping[str, tuple[dict[str, Any], str]] = {
+    "two bases": (
+        {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}},
+        "rope_theta is 10000.0, and rope_parameters.rope_theta, another name of it, 500000.0",
+    ),
+    "by an older name": (
+        {"rotary_emb_base": 1e4, "rope_parameters": {"rope_theta": 5e5}},
+        "rotary_emb_base is 10000.0, and rope_parameters.rope_theta",
+    ),
+    "two shares": (
+        {"rotary_pct": 0.25, "rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
+        "rotary_pct is 0.25, and rope_parameters.partial_rotary_factor",
+    ),
+    "scaled and not": (
+        {
+            "rope_scaling": {"type": "linear", "factor": 2.0},
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+        },
+        "rope_scaling is {'factor': 2.0, 'type': 'linear'}, and rope_parameters",
+    ),
+    "two factors": (
+        {
+            "rope_scaling": {"type": "linear", "factor": 2.0},
+            "rope_parameters": {"rope_type": "linear", "factor": 4.0},
+        },
+        "rope_scaling is {'factor': 2.0, 'type': 'linear'}, and rope_parameters",
+    ),
+    "two kinds": (
+        {"rope_scaling": {"type": "linear", "rope_type": "default", "factor": 2.0}},
+        "rope_scaling.rope_type is 'default', and rope_scaling.type, another name of it, 'linear'",
+    ),
+    "no kind": ({"rope_scaling": {"factor": 2.0}}, "rope_scaling has the factor 2.0, and no rope_type"),
+    "no factor": ({"rope_scaling": {"type": "linear"}}, "rope_scaling is linear, and has no factor"),
+    "no factor of transformers 5": (
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}},
+        "rope_parameters is linear, and has no factor",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TWICE)
+@pytest.mark.parametrize("base", [CHECKPOINTS["gptneox"], LLAMA], ids=["gptneox", "llama"])
+def test_rotary_positions_that_are_said_in_two_ways_or_by_halves_are_refused(
+    base: dict[str, Any], case: str, config: Config, tmp_path: Path
+) -> None:
+    written, what = TWICE[case]
+    family = "llama" if base is LLAMA else "gptneox"
+    assert what in refusal(config, family, write(tmp_path / "hf", {**base, **written}))
+
+
+def test_rotary_positions_that_are_said_twice_in_the_same_way_are_known(
+    config: Config, tmp_path: Path
+) -> None:
+    both = {
+        "rope_theta": 500, "rope_scaling": {"type": "linear", "factor": 2},
+        "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+    }  # fmt: skip
+    for family, base in (("llama", LLAMA), ("gptneox", CHECKPOINTS["gptneox"])):
+        reals = planned(config, family, write(tmp_path / "hf", {**base, **both})).checkpoint.reals
+        assert (reals["rotary_base"], reals["rotary_scaling"]) == (500.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "key"),
+    [
+        ("gpt", "scale_attn_weights"),
+        ("gpt", "tie_word_embeddings"),
+        ("opt", "do_layer_norm_before"),
+        ("opt", "enable_bias"),
+        ("bloom", "tie_word_embeddings"),
+        ("mpt", "attn_config.alibi"),
+        ("gptj", "scale_attn_weights"),
+        ("gptneox", "use_parallel_residual"),
+        ("gptneox", "attention_bias"),
+        ("t5", "tie_word_embeddings"),
+    ],
+)
+def test_null_is_not_the_default_of_what_is_true_by_default(
+    family: str, key: str, config: Config, tmp_path: Path
+) -> None:
+    outer, _, inner = key.rpartition(".")
+    base = CHECKPOINTS[family]
+    for empty in json.loads("[null, []]"):
+        changed = {outer: {**base[outer], inner: empty}} if outer else {key: empty}
+        what = refusal(config, family, write(tmp_path / "hf", {**base, **changed}))
+        assert f"{key} is null, which transformers takes for false: without the key it is true" in what
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "name"),
+    [
+        *((family, "eos_token_id", "end") for family in CHECKPOINTS),
+        ("gpt", "bos_token_id", "start"),
+        ("t5", "decoder_start_token_id", "start"),
+    ],
+)
+def test_tokens_beyond_the_vocabulary_are_refused(
+    family: str, key: str, name: str, config: Config, tmp_path: Path
+) -> None:
+    """As of GPT-2s trained from scratch with another tokenizer, whose config.json keeps 50256."""
+    folder = write(tmp_path / "hf", {**CHECKPOINTS[family], key: 300})
+    assert f"the {name} token is 300, and the vocabulary has 300 tokens" in refusal(config, family, folder)
+    assert planned(config, family, write(folder, {**CHECKPOINTS[family], key: 299}))
+
+
 @pytest.mark.parametrize("release", ["22.07", "22.12", "26.06"])
 @pytest.mark.parametrize(
     ("family", "said", "wrong"),
@@ -217,6 +326,19 @@ def test_a_number_of_rotated_values_that_no_data_type_gets_right_is_refused(
             "dense_act_fn is 'gelu_new', which contradicts feed_forward_proj",
         ),
         ("t5-encoder", {"dense_act_fn": "silu"}, "dense_act_fn is 'silu', which contradicts"),
+        (
+            "t5",
+            {"dense_act_fn": "gelu_new", "feed_forward_proj": None},
+            "dense_act_fn is 'gelu_new', and feed_forward_proj, from which it follows, is absent",
+        ),
+        (
+            "t5-encoder",
+            {"is_gated_act": True, "feed_forward_proj": None},
+            "is_gated_act is True, and feed_forward_proj, from which it follows, is absent",
+        ),
+        ("t5", {"forced_bos_token_id": 3}, "forced_bos_token_id is 3"),
+        ("gptneox", {"head_dim": 32.9}, "head_dim is 32.9, not a whole number"),
+        ("gptneox", {"head_dim": "wide"}, "head_dim is 'wide', not a whole number"),
         ("gptneox", {"head_dim": 64}, "head_dim * num_attention_heads is 256"),
         ("t5", {"tie_encoder_decoder": True}, "tie_encoder_decoder is True"),
         ("gpt", {"pruned_heads": {"0": [1]}}, "pruned_heads is {'0': [1]}"),

@@ -26,7 +26,9 @@ def refusal(file: Path) -> str:
     return caught.value.what
 
 
-@pytest.mark.parametrize("header", [b"{}", b'{"__metadata__": {}}', b"{}".ljust(LIMIT)])
+@pytest.mark.parametrize(
+    "header", [b"{}", b'{"__metadata__": {}}', b'{"__metadata__": []}', b"{}".ljust(LIMIT)]
+)
 def test_safetensors_without_a_tensor_end_with_their_header(header: bytes, tmp_path: Path) -> None:
     file = safetensors(tmp_path / "model.safetensors", header)
     weight_files.require_whole(file)
@@ -53,6 +55,38 @@ def test_a_header_says_where_each_tensor_is(entry: Any, tmp_path: Path) -> None:
     file = safetensors(tmp_path / "model.safetensors", json.dumps({"w": entry}).encode())
     with pytest.raises(ConfigError, match="its header has no data_offsets for 'w'"):
         weight_files.safetensors_header(file)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "size"),
+    [("F32", [2, 2], 8), ("F16", [4], 16), ("BF16", [], 0), ("I64", [3], 23), ("F64", [1, 0], 8)],
+)
+def test_a_tensor_has_the_bytes_of_its_type_and_shape(
+    dtype: str, shape: list[int], size: int, tmp_path: Path
+) -> None:
+    entry = {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}
+    file = safetensors(tmp_path / "model.safetensors", json.dumps({"w": entry}).encode())
+    file.write_bytes(file.read_bytes() + bytes(size))
+    assert refusal(file) == f"the file is truncated or damaged: 'w' has {size} bytes, and is {dtype} {shape}"
+
+
+@pytest.mark.parametrize("dtype", ["I8", "U8", "I32", "F8_E4M3", "F8_E5M2", "F4"])
+def test_quantized_matrices_are_told_by_their_type_whatever_config_json_says(
+    dtype: str, tmp_path: Path
+) -> None:
+    size = 16 if dtype == "I32" else 4
+    entry = {"dtype": dtype, "shape": [2, 2], "data_offsets": [0, size]}
+
+    def written(name: str) -> Path:
+        file = safetensors(tmp_path / "model.safetensors", json.dumps({name: entry}).encode())
+        file.write_bytes(file.read_bytes() + bytes(size))
+        return file
+
+    assert (
+        refusal(written("h.0.mlp.c_fc.weight"))
+        == f"'h.0.mlp.c_fc.weight' is {dtype}: the weights are quantized"
+    )
+    weight_files.require_whole(written("h.0.attn.bias"))  # GPT-2's mask, which no converter reads
 
 
 @pytest.mark.parametrize("protocol", range(8))

@@ -21,6 +21,7 @@ from ftbuild.publishing.publish import Outcome
 from ftbuild.publishing.session import Options
 from ftbuild.publishing.signing import Signer
 from ftbuild.registry.client import Descriptor, Repository
+from functools import cached_property
 from testing import gate_records
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -64,7 +65,7 @@ class Shelf:
     work: Path
     said: list[str]
 
-    @property
+    @cached_property  # A new one asks anew how the registry is reached.
     def repository(self) -> Repository:
         return Repository(self.names.repository)
 

@@ -13,28 +13,28 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
+from ftbuild.build import manifest as build_manifest
 from ftbuild.build import objects as build_objects
 from ftbuild.engine import made
-from ftbuild.errors import FtbuildError
+from ftbuild.errors import FtbuildError, PublishError
 from ftbuild.gates import records
 from ftbuild.gates.report import VERIFY
 from ftbuild.nightly import record as nightly
-from ftbuild.publishing import index, inventories, pushed, substituted
+from ftbuild.publishing import attestations, from_builder, index, inventories, pushed, substituted
 from ftbuild.registry import answers
 from ftbuild.text import bounded_json
 from testing import ROOT
+from testing.sample import sample_plan
 
 SECONDS, BYTES = 8.0, 450 * 10**6
+DIGEST = "sha256:" + "0" * 64
 # Rooms that read what other machines wrote, and what of it is not of others.
-ROOMS = ("audit", "gates", "nightly", "publishing", "registry")
+ROOMS = ("audit", "build", "gates", "nightly", "publishing", "registry")
 OWN = {
     "gates/unittests/gate.py": "what our own runner prints in a container",
     "gates/unittests/runner.py": "runs alone in an image",
     "gates/smoke": "runs alone in a container, or reads what it wrote",
-    "nightly/artifacts.py": "the record of publishing in this work folder",
     "publishing/attest": "what was made here, and what a verified image lists",
-    "publishing/attestations.py": "buildx's metadata in this work folder",
-    "publishing/from_builder.py": "buildx's metadata in this work folder",
     "publishing/secrets.py": "statements made here",
 }
 
@@ -48,6 +48,17 @@ def test_json_of_others_is_read_in_one_place() -> None:
         if parsing.search(file.read_text())
     }
     assert not [file for file in found if not any(file.startswith(own) for own in OWN)]
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a":' * 100_000, b"\xff"])
+def test_a_file_in_which_too_much_is_nested_counts_as_none(content: bytes, tmp_path: Path) -> None:
+    """What lies in a work folder, a disk or another program may have damaged."""
+    (tmp_path / "metadata.json").write_bytes(content)
+    (tmp_path / "manifest").write_bytes(content)
+    assert attestations.builder_statements(tmp_path, sample_plan(), "runtime", "image", DIGEST) == []
+    with pytest.raises(PublishError, match="buildx does not tell"):
+        from_builder.pushed(tmp_path / "metadata.json", sample_plan())
+    assert build_manifest.changed(tmp_path / "sources", tmp_path / "manifest") == []
 
 
 MODELS: Mapping[str, type[BaseModel] | TypeAdapter[Any]] = {
