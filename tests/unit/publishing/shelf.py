@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from ftbuild.publishing.publish import Outcome
 from ftbuild.publishing.session import Options
 from ftbuild.publishing.signing import Signer
 from ftbuild.registry.client import Descriptor, Repository
-from functools import cached_property
 from testing import gate_records
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
