@@ -61,8 +61,9 @@ class Screen:
             self.lines[self._row] += text
 
     def text(self) -> list[str]:
-        """Return the lines, without empty ones at the end, and without the place of this checkout."""
+        """Return the lines, without empty ones at the end, and without the places of this machine."""
         whole = b"\n".join(self.lines).decode(errors="replace").replace(str(ROOT), _HOME)
+        whole = whole.replace(f"{Path.home()}/", "~/")
         return [line.rstrip() for line in whole.rstrip().splitlines()]
 
 
