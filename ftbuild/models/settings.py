@@ -96,12 +96,16 @@ def rotary_contradictions(settings: Settings) -> Iterator[str]:
 
 def _scaling(rotary: Settings) -> tuple[Any, Any]:
     """Return how positions are scaled: the kind and its factor."""
-    kind = next((rotary[name] for name in _KINDS if rotary.get(name) is not None), _UNSCALED)
+    kind = next(_kinds(rotary), _UNSCALED)
     return kind, None if kind == _UNSCALED else rotary.get("factor")
 
 
+def _kinds(rotary: Settings) -> Iterator[Any]:
+    return (rotary[key] for key in _KINDS if rotary.get(key) is not None)
+
+
 def _scaling_faults(name: str, rotary: Settings) -> Iterator[str]:
-    kinds = [rotary[key] for key in _KINDS if rotary.get(key) is not None]
+    kinds = [*_kinds(rotary)]
     factor = rotary.get("factor")
     if len(kinds) == 2 and kinds[0] != kinds[1]:
         shown = untrusted.shown(kinds[0]), untrusted.shown(kinds[1])

@@ -87,10 +87,12 @@ def require_whole(file: Path) -> None:
     """Raise ConfigError for a truncated file, as far as its format shows it."""
     _refuse_pointer(file)
     if file.suffix == ".safetensors":
-        size = _safetensors_size(file)
+        header, begin = safetensors_header(file)
+        tensors = {name: entry for name, entry in header.items() if name != METADATA}
+        size = begin + max((_end(file, name, entry) for name, entry in tensors.items()), default=0)
         if file.stat().st_size != size:
             raise _truncated(file, f"it has {file.stat().st_size} bytes, its header demands {size}")
-        _require_floats(file)
+        _require_floats(file, tensors)
         return
     _require_tensors(file)
 
@@ -162,12 +164,6 @@ def safetensors_header(file: Path) -> tuple[dict[str, Any], int]:
     return header, 8 + length
 
 
-def _safetensors_size(file: Path) -> int:
-    """Return the size of a complete file."""
-    header, begin = safetensors_header(file)
-    return begin + max((_end(file, n, entry) for n, entry in header.items() if n != METADATA), default=0)
-
-
 def _end(file: Path, name: str, entry: object) -> int:
     """Return where a tensor ends, in bytes from the end of the header."""
     offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
@@ -187,10 +183,11 @@ def _require_size(file: Path, name: str, entry: Mapping[str, Any], end: int) -> 
                 raise _truncated(file, f"{shown[0]} has {end - start} bytes, and is {dtype} {shown[1]}")
 
 
-def _require_floats(file: Path) -> None:
+def _require_floats(file: Path, tensors: Mapping[str, Any]) -> None:
     """Raise ConfigError for matrices that are quantized, which no converter multiplies by their scales."""
-    matrices = {name: entry for name, entry in safetensors_header(file)[0].items() if name.endswith(_MATRIX)}
-    for name, entry in matrices.items():
+    for name, entry in tensors.items():
+        if not name.endswith(_MATRIX):
+            continue
         dtype = entry.get("dtype")
         if isinstance(dtype, str) and dtype not in _FLOATS:
             raise ConfigError(
