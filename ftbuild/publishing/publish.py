@@ -164,7 +164,9 @@ def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, 
             report(f"reading the layers of the staged {product} image, which was pushed elsewhere")
             layers.require(session.staging, there)
     require_built(session, plan, local, report)
-    return staged or {
+    return {
+        product: session.as_planned(plan, product, there, report) for product, there in staged.items()
+    } or {
         product: session.stage(plan, product, image, session.options.names.staged(plan, product), report)
         for product, image in local.items()
     }

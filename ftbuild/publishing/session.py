@@ -141,6 +141,13 @@ class PublishSession:
         self.note(plan, self.staging, tag, digest)
         return remote
 
+    def as_planned(self, plan: Plan, product: str, there: RemoteImage, report: Reporter) -> RemoteImage:
+        """Return a staged image, compressed as planned: a killed command leaves what the engine pushed."""
+        made = self.compressed(plan, self.staging, there, report)
+        if made is there:
+            return there
+        return self.staged_as(plan, made, self.options.names.staged(plan, product), report)
+
     def compressed(
         self, plan: Plan, repository: Repository, image: RemoteImage, report: Reporter
     ) -> RemoteImage:

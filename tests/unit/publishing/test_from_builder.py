@@ -127,6 +127,7 @@ def test_what_a_builder_has_pushed_comes_here_under_the_name_that_a_build_gives(
 
 def test_staged_tags_are_set_to_what_was_verified_and_stored_as_ours(shelf: Shelf, cell: Plan) -> None:
     """Compressed, as the plan says, and so under another digest."""
+    cell = replace(cell, compression=compression.ZSTD)
     images = {product: shelf.image(cell, product) for product in PRODUCTS}
     digests = {product: image.manifest.digest for product, image in images.items()}
     from_builder.stage(session_of(shelf), cell, digests, report=shelf.said.append)
@@ -135,7 +136,7 @@ def test_staged_tags_are_set_to_what_was_verified_and_stored_as_ours(shelf: Shel
         there = remote_image.read(shelf.repository, tag)
         assert there
         assert image.id in there.ids
-        assert compression.has(there, "zstd")
+        assert compression.has(there, compression.ZSTD)
         ours = pushed.digest(cell.folder(shelf.work), shelf.repository.name, tag)
         assert ours == there.tagged.descriptor.digest
     gone = f"sha256:{'0' * 64}"

@@ -45,13 +45,16 @@ _plans: dict[tuple[int, str, str | None], tuple[Config, Plan]] = {}
 
 
 def plan_of(config: Config, sm: str = "86", base: str | None = None) -> Plan:
-    """Plan a cell on bases with digests: nothing else is published. Made once: it cannot be changed."""
+    """Plan a cell on bases with digests: nothing else is published. Layers stay as engines push them.
+
+    Made once: it cannot be changed.
+    """
     key = (id(config), sm, base)
     if key not in _plans:
         digests = {"ngc": {"22.12": DIGEST}}
         locked = replace(config, lock=config.lock.model_copy(update={"bases": digests}))
         (found,) = select(locked, triton=["22.12"], sms=[sm], bases=[base] if base else [])
-        _plans[key] = config, make_plan(locked, found, REVISION)
+        _plans[key] = config, replace(make_plan(locked, found, REVISION), compression="gzip")
     return _plans[key][1]
 
 

@@ -11,7 +11,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import PublishError
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import committed, names, remote_image
+from ftbuild.publishing import committed, compression, names, pushed, remote_image
 from ftbuild.publishing.session import Options, PublishSession
 from tests.unit.publishing.shelf import Image, Recorder, Shelf
 from tests.unit.publishing.test_engine_side import Engine, told
@@ -123,3 +123,28 @@ def staged(shelf: Shelf, plan: Plan, engine: Engine, image: Image) -> list[str]:
     )
     assert image.id in found.ids
     return [line for line in shelf.said if "compress" not in line]
+
+
+def test_what_a_killed_command_has_left_as_the_engine_pushed_it_is_compressed(
+    shelf: Shelf, cell: Plan
+) -> None:
+    """Its tag is set before its layers are compressed."""
+    plan = replace(cell, compression=compression.ZSTD)
+    shelf.tested(plan)
+    assert only(shelf.publish(plan)).state == "published"
+    published = [remote_image.read(shelf.repository, digest) for digest in shelf.immutable(plan).values()]
+    staged = [remote_image.read(shelf.repository, shelf.names.staged(plan, each)) for each in PRODUCTS]
+    for image in (*published, *staged):
+        assert image is not None
+        assert compression.has(image, compression.ZSTD)
+
+
+def test_what_is_compressed_as_planned_is_left_as_it_was_staged_elsewhere(shelf: Shelf, cell: Plan) -> None:
+    """What another machine has staged is not noted as pushed from here, so its statements are not trusted."""
+    shelf.tested(cell)
+    staged = {remote_image.read(shelf.repository, shelf.names.staged(cell, each)) for each in PRODUCTS}
+    assert only(shelf.publish(cell)).state == "published"
+    for image in staged:
+        assert image
+        digest = image.tagged.descriptor.digest
+        assert not pushed.holds(cell.folder(shelf.work), shelf.names.staging, digest)
