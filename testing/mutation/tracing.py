@@ -38,6 +38,10 @@ class Traces:
         ran = self.lines.get(file, {})
         return {test for line in range(first, last + 1) for test in ran.get(line, ())}
 
+    def of_file(self, file: Path) -> set[str]:
+        """Return the tests that ran any line of a file."""
+        return {test for tests in self.lines.get(file, {}).values() for test in tests if test in self.lasted}
+
     def fastest_first(self, tests: Collection[str]) -> tuple[str, ...]:
         """Return tests in the order of their time, but those of one file together, which share fixtures."""
         files: dict[str, float] = {}

@@ -43,6 +43,8 @@ SAYING = ("--tb=short",)
 # them, as the clock would take a busy machine for one, and the clock for each, as some wait for ever.
 PATIENCE, LEAST_SECONDS, LEAST_WAITING_SECONDS = 8, 20, 40
 WAITING_SECONDS = 1200
+# Nor longer than so many times the CPU time that it may take: else each that hangs holds a process for long.
+WAITING = 6
 # So many of the tests that have noticed a mutant run first.
 AGAIN = 3
 NO_TESTS = 5
@@ -111,9 +113,14 @@ class Trials:
         return None if code == NOT_EXCHANGED else code in (0, NO_TESTS)
 
     def of_module(self, file: Path, tree: ast.Module) -> bool:
-        """Return whether all tests pass although the tree stands in the place of a file's."""
+        """Return whether all tests pass although the tree stands in the place of a file's.
+
+        Those that ran any of its lines come first, as they are the likeliest to notice.
+        """
         code = compile(tree, str(file), "exec", dont_inherit=True)
-        plugins = _Sorted(self._order(self._traces.lasted)), _Failure(self._failing)
+        near = self._traces.of_file(file)
+        order = [*self._order(near), *self._order([t for t in self._traces.lasted if t not in near])]
+        plugins = _Sorted(order), _Failure(self._failing)
         arguments = [*_timeout(self._traces), *self._tests]
         limit = max(LEAST_SECONDS, PATIENCE * self._traces.seconds)
         ended = _forked(lambda: _tested(self._root, {file: code}, arguments, *plugins), limit)
@@ -236,7 +243,7 @@ class _Server:
                 by_id = {item.nodeid: item for item in session.items}
                 session.items[:] = [by_id[test] for test in ids if test in by_id]
                 return  # pytest goes on with the tests
-            self.connection.send(_ended(child))
+            self.connection.send(_ended(child, seconds))
 
 
 @dataclass(eq=False)
@@ -302,7 +309,7 @@ def _forked(body: Callable[[], int], seconds: float) -> int:
             with contextlib.suppress(BaseException):
                 traceback.print_exc()
             os._exit(1)
-    return _ended(child)
+    return _ended(child, seconds)
 
 
 def _limit(seconds: float) -> None:
@@ -311,9 +318,9 @@ def _limit(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
 
 
-def _ended(child: int) -> int:
-    """Wait for a child process, though not for ever, and return its exit code."""
-    deadline = time.monotonic() + WAITING_SECONDS
+def _ended(child: int, seconds: float) -> int:
+    """Wait for a child process that may take so much CPU time, though not for ever; return its exit code."""
+    deadline = time.monotonic() + min(WAITING_SECONDS, WAITING * seconds)
     try:
         while time.monotonic() < deadline:
             ended, status = os.waitpid(child, os.WNOHANG)

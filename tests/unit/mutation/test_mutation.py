@@ -175,6 +175,20 @@ def test_a_fault_that_makes_a_loop_is_noticed(area: Area, monkeypatch: pytest.Mo
     assert run(area, tests).survivors == ()
 
 
+def test_a_fault_by_which_a_test_waits_again_when_its_time_is_over_is_noticed(
+    area: Area, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the twenty minutes that nothing may take a process of a campaign waits for seconds only."""
+    monkeypatch.setattr(trial, "LEAST_SECONDS", 2)
+    monkeypatch.setattr(trial, "LEAST_WAITING_SECONDS", 1)
+    monkeypatch.setattr(trial, "WAITING", 2)
+    waits = ("import threading", "", "", "def f():", "    event = threading.Event()", "    event.set()")
+    twice = ("    try:", "        event.wait()", "    finally:", "        event.wait()")
+    (area.root / "adder.py").write_text("\n".join((*waits, *twice, "")))
+    found = run(area, "from adder import f\n\n\ndef test_it():\n    f()\n")
+    assert found.survivors == ("adder.py:8: event.wait() -> pass", "adder.py:10: event.wait() -> pass")
+
+
 def test_faults_in_every_kind_of_function_are_noticed(area: Area) -> None:
     (area.root / "adder.py").write_text(KINDS)
     assert run(area, TESTS_OF_KINDS) == Result("sums", 12, ())

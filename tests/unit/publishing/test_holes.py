@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +52,23 @@ def row(file: str, *told: str) -> str:
         ("libzstd-00000000.so.1.5.5", [], "zstd", "1.5.5"),
         ("libldap-2-d0d387bd.5.so.0.1.9", [], "openldap", ""),
         ("libopenblas64_p-r0-0cf96a72.3.23.dev.so", [], "libopenblas64_p-r0.3.23.dev", ""),
+        ("libbrotlicommon-00000000.so.1.0.9", [], "brotli", ""),
+        ("libbrotlidec-00000000.so.1.0.9", [], "brotli", ""),
+        ("libbrotlienc-00000000.so.1.0.9", [], "brotli", ""),
+        ("libbz2-00000000.so.1.0.4", ["1.0.8"], "bzip2", "1.0.8"),
+        ("libgssapi_krb5-00000000.so.2.2", [], "krb5", ""),
+        ("libhogweed-00000000.so.6.4", [], "nettle", ""),
+        ("libk5crypto-00000000.so.3.1", [], "krb5", ""),
+        ("libkeyutils-00000000.so.1.9", ["1.6.1"], "keyutils", "1.6.1"),
+        ("libkrb5-00000000.so.3.3", [], "krb5", ""),
+        ("libkrb5support-00000000.so.0.1", [], "krb5", ""),
+        ("liblber-2-00000000.4.so.2.10.9", [], "openldap", ""),
+        ("liblber-2-00000000.5.so.0.1.9", [], "openldap", ""),
+        ("libldap-2-00000000.4.so.2.10.9", [], "openldap", ""),
+        ("libnettle-00000000.so.8.4", [], "nettle", ""),
+        ("libre2-00000000.so.9.0.0", [], "re2", ""),
+        ("libsasl2-00000000.so.2.0.25", ["2.1.27"], "cyrus-sasl", "2.1.27"),
+        ("libssl-00000000.so.3", [], "openssl", ""),
     ],
 )
 def test_a_library_of_a_wheel_has_a_release_only_where_it_is_certain(
@@ -56,6 +76,51 @@ def test_a_library_of_a_wheel_has_a_release_only_where_it_is_certain(
 ) -> None:
     (found,) = bundled.parse([row(file, *told)])
     assert (found.project, found.version, found.folder) == (project, version, "/lib")
+
+
+@pytest.mark.parametrize(
+    ("stem", "content", "told"),
+    [
+        ("libarchive", "libarchive 3.6.0", "3.6.0"),
+        ("libbz2", "1.0.8, 13-Jul-2019", "1.0.8"),
+        ("libcrypto", "OpenSSL 1.1.1k  FIPS 25 Mar 2021", ""),
+        ("libcrypto", "OpenSSL 3.0.2 15 Mar 2022", "3.0.2"),
+        ("libcurl", "CLIENT libcurl 7.81.0", "7.81.0"),
+        ("libgmp", "\0006.2.1\0", "6.2.1"),
+        ("libkeyutils", "keyutils-1.6.1\0", "1.6.1"),
+        ("libnghttp2", "\0001.43.0\0", "1.43.0"),
+        ("libpsl", "\0000.21.0 (+libidn2)", "0.21.0"),
+        ("libsasl2", "\0002.1.27\0", "2.1.27"),
+        ("libssh", "SSH-2.0-libssh_0.9.6", "0.9.6"),
+        ("libtasn1", "\0004.18.0\0", "4.18.0"),
+        ("libz", "deflate 1.2.11 Copyright", "1.2.11"),
+        ("libother", "\0001.2.3\0", ""),
+    ],
+)
+def test_a_library_tells_its_release_in_its_own_words(
+    stem: str, content: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the script in an image reads it; what `find` lists of the image is this one file here."""
+    library = tmp_path / f"{stem}-0123abcd.so.9"
+    library.write_bytes(b"\x7fELF" + content.encode() + b"\0")
+    find = tmp_path / "find"
+    find.write_text(f"#!/bin/sh\nprintf '%s\\0' {library}\n")
+    find.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    script = f"import json, subprocess\n{bundled.SCRIPT}"
+    printed = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True)
+    kind, _, fields = printed.stdout.strip().partition("\t")
+    assert kind == "bundled"
+    (found,) = bundled.parse([fields])
+    assert (found.path, found.version) == (str(library), told)
+    assert found.sha256 == hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+def test_a_package_of_two_architectures_is_listed_in_one_order() -> None:
+    rows = [f"debian\tii \tlibc6\t2.36-9\t{name}\tglibc\t2.36-9" for name in ("i386", "amd64")]
+    found, turned = (inventory.parse("\n".join(lines)).debian for lines in (rows, rows[::-1]))
+    assert found == turned
+    assert [package.architecture for package in found] == ["amd64", "i386"]
 
 
 def test_what_an_image_lists_of_wheels_is_in_its_inventory() -> None:

@@ -10,10 +10,11 @@ import pytest
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import PublishError
+from ftbuild.gates.report import VERIFY
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import committed, compression, names, pushed, remote_image
 from ftbuild.publishing.session import Options, PublishSession
-from tests.unit.publishing.shelf import Image, Recorder, Shelf
+from tests.unit.publishing.shelf import GATES, Image, Recorder, Shelf
 from tests.unit.publishing.test_engine_side import Engine, told
 from tests.unit.publishing.test_publish import IDS, plan_of
 from tests.unit.publishing.test_trust import only, refused
@@ -78,8 +79,24 @@ def test_a_local_image_that_is_not_published_is_not_pushed_either(
             engine.add(name, IDS[each], labels)
     shelf.judge(cell, IDS)
     refused(shelf.publish(cell), "built from files that are not committed")
+    (foreseen,) = shelf.foresee(cell)
+    assert "built from files that are not committed" in str(foreseen.error)
     assert engine.asked == []
     assert shelf.repository.tags() == []
+
+
+@pytest.mark.parametrize("unsmoked", [False, True])
+def test_a_local_image_that_its_records_are_not_about_is_not_pushed(
+    shelf: Shelf, cell: Plan, engine: Engine, unsmoked: bool
+) -> None:
+    """It was built again, and not verified since; the dry run says the same."""
+    shelf.judge(cell, dict.fromkeys(PRODUCTS, f"sha256:{'e' * 64}"), [VERIFY] if unsmoked else GATES)
+    for product in PRODUCTS:
+        engine.add(cell.tag(product), IDS[product])
+    refused(shelf.publish(cell, allow_unsmoked=unsmoked), "verify tested another runtime and sdk image")
+    assert engine.asked == []
+    (foreseen,) = shelf.foresee(cell, allow_unsmoked=unsmoked)
+    assert "verify tested another runtime and sdk image" in str(foreseen.error)
 
 
 def test_half_a_staged_pair_is_none(shelf: Shelf, cell: Plan) -> None:

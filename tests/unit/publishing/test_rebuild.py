@@ -183,6 +183,11 @@ def test_a_provenance_is_read_whatever_else_it_lacks(shelf: Shelf, cell: Plan, m
         **said(**{**least, **more})["buildDefinition"]["externalParameters"],
         "config": {"revision": "", "uri": "", **more.get("config", {})},
     }
+    assert found.said.internalParameters.model_dump() == {
+        "key": "0",
+        "compilerCache": "",
+        "substitutedFrom": "",
+    }
     (text,) = remote_image.statements(shelf.repository, found.image)
     assert found.provenance == digest_of(text)
 

@@ -13,15 +13,17 @@ from pathlib import Path
 import pytest
 
 from ftbuild.config.schema import Config
+from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError, PublishError
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import names, substituted, substitution, verifying
+from ftbuild.publishing import names, remote_image, substituted, substitution, verifying
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.signing import KeySigner
 from ftbuild.publishing.substituted import Substituted
 from ftbuild.publishing.substitution import Found
 from ftbuild.publishing.verifying import Identity, PublicKey, Verifier
 from tests.unit.publishing.shelf import INDEX, Shelf
+from tests.unit.publishing.test_engine_side import Engine
 from tests.unit.publishing.test_publish import plan_of
 from tests.unit.publishing.test_trust import keys, our_signer, signer  # noqa: F401  fixtures
 
@@ -210,6 +212,26 @@ def test_without_a_key_that_is_there_nothing_is_trusted(
     monkeypatch.delenv(verifying.IDENTITY_VARIABLE, raising=False)
     with pytest.raises(ConfigError):
         verifying.trusted(keys_given)
+
+
+def test_only_the_image_that_was_judged_counts_as_taken(
+    shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine may be told another image under the name of a build in the meantime."""
+    engine = Engine()
+    monkeypatch.setattr(daemon, "connect", lambda: engine.client)
+    session = PublishSession(Options(shelf.names, shelf.work))
+    judged = shelf.image(cell, "sdk", "some")
+    image = remote_image.present(shelf.repository, judged.manifest.digest)
+    there = {"sdk": Found(image, PublicKey("ours.pub"))}
+    name = f"{shelf.repository.name}@{judged.manifest.digest}"
+    engine.add(name, judged.id)
+    engine.add(cell.tag("sdk"), judged.id)
+    taken = substitution.take(session, cell, there, shelf.said.append)
+    assert taken == {"sdk": Substituted(name, judged.manifest.digest, judged.id, "the key ours.pub")}
+    engine.add(cell.tag("sdk"), "sha256:other")
+    with pytest.raises(PublishError, match="the engine has another image than the one that it pulled"):
+        substitution.take(session, cell, there, shelf.said.append)
 
 
 # The record

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,16 @@ def test_an_index_of_any_size_is_no_index(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_image_runs_on_later_minor_versions() -> None:
     found: Entry = entry("22.12", (80, 90))
     assert [found.runs_on(Sm(sm)) for sm in (75, 80, 86, 90)] == [False, True, True, True]
+
+
+def test_images_for_a_gpu_are_in_one_order_whatever_the_order_of_a_registry() -> None:
+    """Those compiled for it, of these the newest release, then the fewest SMs, then by name."""
+    known = [
+        entry("26.06", (86,)),
+        entry("22.12", (86,)),
+        entry("22.12", (80, 86)),
+        entry("22.12", (80,)),
+        replace(entry("22.12", (80,)), name="r.example/y"),
+    ]
+    for order in permutations(known):
+        assert index.fitting(order, Sm(86)) == known

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,7 @@ from ftbuild.errors import PublishError
 from ftbuild.publishing import tagging
 from ftbuild.registry.client import Repository
 from tests.unit.build.test_bake import docker_that
-from tests.unit.publishing.shelf import Shelf
+from tests.unit.publishing.shelf import INDEX, Shelf
 
 TAG, LAYERS = "22.12-sm86", [b"layer"]
 
@@ -62,3 +65,28 @@ def test_an_image_that_has_vanished_gets_no_tag(shelf: Shelf) -> None:
     with pytest.raises(PublishError, match="an image vanished from the registry") as refused:
         tagging.set_tag(shelf.repository, gone, shelf.repository, TAG, shelf.said.append)
     assert refused.value.where == f"{shelf.repository.name}@{gone}"
+
+
+@pytest.mark.parametrize(
+    ("present", "order"),
+    [
+        (timedelta(hours=-2), "kept"),
+        (timedelta(hours=2), "kept"),
+        (timedelta(hours=23), "kept"),
+        (timedelta(hours=25), "moved"),
+        (timedelta(days=400), "moved"),
+        (None, "moved"),
+    ],
+)
+def test_a_moving_tag_goes_to_no_older_build_unless_its_time_is_still_to_come(
+    shelf: Shelf, present: timedelta | None, order: str
+) -> None:
+    """Clocks differ by hours; whoever may push could keep a tag from moving by a time of next year."""
+    now = datetime.now(UTC)
+    time = {tagging.CREATED: (now + present).isoformat()} if present is not None else {}
+    raw = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": [], "annotations": time})
+    shelf.repository.put_manifest(TAG, raw.encode(), INDEX)
+    with pytest.raises(PublishError, match="would go back") if order == "kept" else nullcontext():
+        tagging.require_later(shelf.repository, (now - timedelta(hours=3)).isoformat(), TAG)
+    if present is not None:
+        tagging.require_later(shelf.repository, (now + present).isoformat(), TAG)
