@@ -75,8 +75,9 @@ def ensure(config: Config, subject: Subject, folder: Path) -> Prepared:
     if made.get("inputs") == inputs and (image is None or made["sdk"] == image.id):
         return Prepared(folder, made["sdk"], families, extra)
     if image is None:
+        others = ", and those that are there were made from other scripts or by another image"
         raise SmokeError(
-            f"there is no image {plan.tag('sdk')} to make the models in",
+            f"there is no image {plan.tag('sdk')} to make the models in{others if made else ''}",
             where=str(folder),
             hint="invoke build, or carry here the folder that `invoke smoke --prepare` made",
         )
