@@ -129,6 +129,7 @@ def _read_huggingface(folder: Path, models: ModelsConfig, family: str, converter
         odd=(
             *_odd_ends(as_written_before, described),
             *_odd_head(as_written_before, described, compared),
+            *(tied_head.contradictions(files, described.head) if described.head else ()),
             *settings.rotary_contradictions(written),
             *_adapter(folder),
         ),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild.config.checkpoints import Converter, Relayout
+from ftbuild.config.families import ModelsConfig
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError, HostError
@@ -20,9 +21,11 @@ from ftbuild.models import (
     checkpoint,
     converters,
     fit,
+    generation,
     gpu_memory,
     obstacles,
     sentence,
+    tensor_names,
     tokenizer,
     weights,
 )
@@ -61,7 +64,10 @@ class ConversionRequest:
 
 @dataclass(frozen=True)
 class Conversion:
-    """A conversion that can start: all that is known before it does."""
+    """A conversion that can start: all that is known before it does.
+
+    One with `tensor_faults` ends before it writes anything.
+    """
 
     request: ConversionRequest
     release: str
@@ -76,6 +82,7 @@ class Conversion:
     on_gpu: Footprint | None
     sentence: Sentence | None = None
     warnings: tuple[str, ...] = ()
+    tensor_faults: tuple[str, ...] = ()
 
     @property
     def scripts(self) -> tuple[Path, ...]:
@@ -152,6 +159,7 @@ class Conversion:
                 f"  disk        {self.needed / 1e9:.2f} GB",
                 f"  memory      {self.memory / 1e9:.2f} GB at least",
                 *self._gpu_line(),
+                *(f"  refused     {fault}" for fault in self.tensor_faults),
                 "  time        unknown: no converter's rate has been measured",
             ]
         )
@@ -215,7 +223,8 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
             hint="the server converts weights to its own data_type when it loads them",
         )
     allocated = gpu_memory.rules(config.models, request.family)
-    carried = sentence.read(source.folder) if config.models.families[request.family].vectors else None
+    described = config.models.families[request.family]
+    carried = sentence.read(source.folder) if described.vectors else None
     relayout = converter.layout
     if relayout and relayout.links and source.configured:
         relayout = None
@@ -243,13 +252,22 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
         if allocated
         else None,
         sentence=carried,
-        warnings=tuple(_warnings(request.family, source, carried)),
+        warnings=tuple(_warnings(config.models, request.family, source, carried)),
+        tensor_faults=tensor_names.faults(source, config.models, request.family),
     )
 
 
-def _warnings(family: str, source: Checkpoint, carried: Sentence | None) -> Iterator[str]:
+def _warnings(
+    models: ModelsConfig, family: str, source: Checkpoint, carried: Sentence | None
+) -> Iterator[str]:
     """Yield what matters once the weights are served: a tokenizer that does not fit, unknown poolings."""
-    if tokenizer.is_in(source.folder):
+    has_tokenizer = tokenizer.is_in(source.folder)
+    if models.families[family].vectors is None:
+        yield from generation.warnings(source.folder, source.settings)
+        if not has_tokenizer:
+            yield from generation.other_tokens(source.folder, source.facts, source.settings)
+    yield from tensor_names.unused(source, models, family)
+    if has_tokenizer:
         yield from fit.complaints(source.folder, fit.of_checkpoint(family, source.facts))
     for obstacle in carried.obstacles if carried else ():
         yield (

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING
 from ftbuild.engine import mounted
 from ftbuild.errors import ConfigError, ConversionError, HostError
 from ftbuild.host import disk, files
-from ftbuild.models import config_ini, progress, sentence, untrusted, weights
+from ftbuild.models import config_ini, progress, sentence, untrusted, weight_checks, weights
 from ftbuild.models.conversion import CHECKPOINT, OUT, RELAID, Conversion
 from ftbuild.models.converters import SCRIPTS
+from ftbuild.models.weight_files import FETCH_AGAIN
 from ftbuild.text import terminal
 from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
 
-RECORD = "conversion.json"
+RECORD = weight_checks.RECORD
 LOG = "convert.log"
 SHOWN_LINES = 15
 # Of a longer log, its end is read.
@@ -36,12 +37,11 @@ STALL_SECONDS = 3600
 KILLED = 137
 # After these a converter goes on and ends with 0, with weights missing or wrong: FT v5.0
 # huggingface_t5_ckpt_convert.py:129; v5.3 huggingface_t5_ckpt_convert.py:146, huggingface_gpt_convert.py:121;
-# numpy's warning of a value that is too large for fp16; transformers' of tensors that the checkpoint lacks.
+# transformers' warning of tensors that the checkpoint lacks.
 LOST = (
     "[ERROR]",
     "cannot find key",
     "Fail to save the config",
-    "overflow encountered",
     "newly initialized",
 )
 
@@ -50,9 +50,16 @@ def convert(client: docker.DockerClient, conversion: Conversion, image: str, rep
     """Convert in an SDK image; return the folder `<n>-gpu` with the weights.
 
     The converter's output is in `OUT.log`, beside the weights, and stays there. Raises HostError without
-    enough disk or without a module that the converter needs, ConversionError with the last lines when it
-    fails or its weights are incomplete. After any failure `OUT` does not exist.
+    enough disk or without a module that the converter needs, ConfigError for a checkpoint that lacks tensors,
+    ConversionError with the last lines when the converter fails or its weights are incomplete. After any
+    failure `OUT` does not exist.
     """
+    if conversion.tensor_faults:
+        raise ConfigError(
+            "; ".join(conversion.tensor_faults),
+            where=str(conversion.checkpoint.folder),
+            hint=f"{FETCH_AGAIN}; or save it again with save_pretrained",
+        )
     out = conversion.request.out.absolute()
     log = out.with_name(f"{out.name}.log")
     disk.require(out.parent, conversion.needed, "the conversion")
@@ -61,7 +68,8 @@ def convert(client: docker.DockerClient, conversion: Conversion, image: str, rep
         code, output = _run(client, conversion, image, partial, log, report)
         _check_output(code, output, partial, log)
         _check_weights(conversion, partial, log)
-        record = json.dumps(_record(conversion, image), indent=2) + "\n"
+        beyond = _check_values(conversion, partial, log, report)
+        record = json.dumps({**_record(conversion, image), **beyond}, indent=2) + "\n"
         _write_new(partial / RECORD, record, log)
     return out / weights.folder_name(conversion.request.gpus)
 
@@ -153,6 +161,36 @@ def _check_weights(conversion: Conversion, partial: Path, log: Path) -> None:
         more = len(complaints) - SHOWN_LINES
         shown = [*complaints[:SHOWN_LINES], *([f"and {more} more"] if more > 0 else [])]
         raise _failed("the converter ended without an error, but its weights are incomplete", shown, log)
+
+
+def _check_values(conversion: Conversion, partial: Path, log: Path, report: Reporter) -> dict[str, list[str]]:
+    """Return what the record says of values beyond fp16's range; ConversionError for what are no numbers."""
+    from ftbuild.models import magnitudes  # numpy takes a while
+
+    data_type = conversion.data_type
+    folder = partial / weights.folder_name(conversion.request.gpus)
+    extremes = magnitudes.examine(folder, conversion.files, data_type)
+    if extremes.no_numbers:
+        raise ConversionError(
+            f"infinities or NaN, where {data_type} is too small for a value or the checkpoint has them: "
+            + _named(extremes.no_numbers),
+            where=str(log),
+            hint="--dtype fp32 holds what fp16 does not, then serve it as fp32 or bf16"
+            if data_type == "fp16"
+            else "the checkpoint itself is damaged, or was trained to no end: take another",
+        )
+    if not extremes.beyond_fp16:
+        return {}
+    report(
+        "warning: values that are infinite in fp16, so that invoke model-repo will want --dtype bf16 or "
+        f"fp32: {_named(extremes.beyond_fp16)}"
+    )
+    return {weight_checks.BEYOND_FP16: list(extremes.beyond_fp16)}
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_LINES
+    return ", ".join(names[:SHOWN_LINES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _complete_config(conversion: Conversion, folder: Path, log: Path) -> None:

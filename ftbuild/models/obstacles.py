@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 
 from ftbuild.config.checkpoints import CheckpointConfig, Converter
 from ftbuild.config.families import ModelsConfig
-from ftbuild.models import formula, rotation, settings, untrusted
+from ftbuild.models import formula, generation, rotation, settings, untrusted
 from ftbuild.models.checkpoint import CONFIG, TOKENS, Checkpoint
 from ftbuild.models.weight_files import FETCH_AGAIN
 
@@ -39,6 +39,7 @@ def find(
     return [
         *checkpoint.odd,
         *settings.contradictions(checkpoint.settings, described),
+        *_generation(checkpoint, models, family, converter),
         *_assumptions(checkpoint.settings, models, described, converter, ignored),
         *_unknown(checkpoint.settings, models, described, converter, ignored),
         *_fixed(checkpoint.facts, converter),
@@ -51,6 +52,16 @@ def find(
             if gpus < 1 or checkpoint.facts[fact] % gpus
         ),
     ]
+
+
+def _generation(
+    checkpoint: Checkpoint, models: ModelsConfig, family: str, converter: Converter
+) -> Iterator[str]:
+    """Yield how transformers would generate other answers; a model of vectors generates none."""
+    if models.families[family].vectors is None:
+        every = settings.assumed(models, models.families[family].checkpoint, converter)
+        assumed = {key for known in every for key in known}
+        yield from generation.obstacles(checkpoint.folder, checkpoint.settings, assumed)
 
 
 def _assumptions(

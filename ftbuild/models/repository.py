@@ -204,6 +204,7 @@ def make(templates: Mapping[str, str], options: RepositoryOptions) -> ModelRepos
     weight_checks.check_family(weights, options.family, models)
     config_ini.check_pipeline(weights, options.pipeline)
     weight_checks.check_rotation(weights, options.family, models, options.dtype)
+    weight_checks.check_range(weights, options.dtype)
     weight_checks.check_files(weights, options.family, models)
     fit.require_own_rows(fit.of_weights(weights), weights.folder)
     bare = _bare(templates, weights, options)

@@ -6,7 +6,7 @@ believed, writes safetensors alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,8 @@ def kind(files: Iterable[Path], head: Head) -> HeadKind:
 
     Raises ConfigError when a file is no safetensors; reads both tensors where they are equal.
     """
-    tensors: dict[str, _Tensor] = {}
-    for file in files:
-        if file.suffix != ".safetensors":
-            return "not compared"
-        header, begin = weight_files.safetensors_header(file)
-        tensors.update(_tensors(file, header, begin, (*head.names, *head.tables)))
+    if (tensors := _located(files, head)) is None:
+        return "not compared"
     matrix = next((tensors[name] for name in head.names if name in tensors), None)
     table = next((tensors[name] for name in head.tables if name in tensors), None)
     if matrix is None:
@@ -47,6 +43,25 @@ def kind(files: Iterable[Path], head: Head) -> HeadKind:
     if table is None:
         return "own"
     return "table" if _equal(matrix, table) else "own"
+
+
+def contradictions(files: Iterable[Path], head: Head) -> Iterator[str]:
+    """Yield the names of the table that a checkpoint has twice, with other numbers each; of safetensors."""
+    tensors = _located(files, head) or {}
+    first, *others = [name for name in head.tables if name in tensors] or [""]
+    for other in others:
+        if not _equal(tensors[first], tensors[other]):
+            yield f"{first} and {other} are the same table of embeddings, and have different values"
+
+
+def _located(files: Iterable[Path], head: Head) -> dict[str, _Tensor] | None:
+    tensors: dict[str, _Tensor] = {}
+    for file in files:
+        if file.suffix != ".safetensors":
+            return None
+        header, begin = weight_files.safetensors_header(file)
+        tensors.update(_tensors(file, header, begin, (*head.names, *head.tables)))
+    return tensors
 
 
 def _tensors(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from ftbuild.config.families import Int8, Loading, ModelsConfig
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_ini, config_pbtxt, int8, proof, recognition, rotation
+from ftbuild.models import config_ini, config_pbtxt, int8, proof, recognition, rotation, untrusted
 from ftbuild.models.gpu_memory import COMPUTES_INT8
+
+# What invoke convert writes beside the folder of the weights, and its key for files that fp16 cannot hold.
+RECORD, BEYOND_FP16 = "conversion.json", "beyond_fp16"
 
 
 def _loading(models: ModelsConfig, family: str) -> Loading | None:
@@ -77,4 +80,19 @@ def check_int8(template: str, rule: Int8, weights: config_ini.ConvertedModel, dt
             f"the weights of this model cannot be int8: {'; '.join(reasons)}",
             where=str(weights.folder / config_ini.FILE),
             hint="fewer --gpus, or leave out --int8" if weights.tensor_para > 1 else "leave out --int8",
+        )
+
+
+def check_range(weights: config_ini.ConvertedModel, dtype: str) -> None:
+    """Raise ConfigError where invoke convert found values that the server would make infinite in fp16."""
+    record = weights.folder.resolve().parent / RECORD
+    if dtype != "fp16" or not record.is_file():
+        return
+    beyond = untrusted.json_object(record, "the record of a conversion", "convert again").get(BEYOND_FP16)
+    if isinstance(beyond, list) and beyond:
+        more = f" and {len(beyond) - 1} more" if len(beyond) > 1 else ""
+        raise ConfigError(
+            f"{untrusted.plain(str(beyond[0]))}{more} has values that are infinite in fp16",
+            where=str(weights.folder),
+            hint="--dtype bf16 or fp32",
         )

@@ -156,7 +156,7 @@ def pull(place: Place, out: Path, signer: Signer | None, report: Reporter) -> No
 def _files(folder: Path) -> list[tuple[str, int]]:
     """Return the files of a model repository below its folder, sorted, with their sizes."""
     found = sorted(folder.rglob("*")) if folder.is_dir() else []
-    if not any(path.name == "config.pbtxt" for path in found):
+    if not _models(folder):
         raise ConfigError(
             "no model repository", where=str(folder), hint="a folder that invoke model-repo wrote"
         )
@@ -179,7 +179,7 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _models(folder: Path) -> list[str]:
-    return sorted(path.parent.name for path in folder.glob("*/config.pbtxt"))
+    return sorted(path.parent.name for path in folder.glob("*/config.pbtxt") if path.is_file())
 
 
 def _divided(files: Sequence[tuple[str, int]]) -> Iterator[list[str]]:

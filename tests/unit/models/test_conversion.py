@@ -609,7 +609,7 @@ def test_plans_of_a_release_that_does_not_convert_the_family_are_left_out(config
 def test_the_dry_run_tells_the_size_of_a_known_model(config: Config, make: Make) -> None:
     family, settings, parameters, _ = KNOWN["gpt2"]
     found = planned(config, family, make(family, **settings), gpus=2)
-    first, checkpoint, run, write, disk, memory, gpu, time = found.render().splitlines()
+    first, checkpoint, run, write, disk, memory, gpu, _, time = found.render().splitlines()
     folder = found.request.checkpoint
     facts = ", ".join(f"{name} {value}" for name, value in found.checkpoint.facts.items())
     assert first == "gpt for 2 GPUs as fp32, release 22.12"
@@ -654,7 +654,7 @@ def test_the_dry_run_tells_no_gpu_memory_where_none_is_known(config: Config, mak
     gpt = config.models.families["gpt"].model_copy(update={"gpu_memory": None})
     models = config.models.model_copy(update={"families": {**config.models.families, "gpt": gpt}})
     lines = planned(replace(config, models=models), "gpt", make("gpt")).render().splitlines()
-    assert [line.split()[0] for line in lines[-3:]] == ["disk", "memory", "time"]
+    assert [line.split()[0] for line in lines[-4:]] == ["disk", "memory", "refused", "time"]
 
 
 def test_the_dry_run_tells_what_would_be_done(config: Config, make: Make) -> None:

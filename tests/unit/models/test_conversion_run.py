@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from docker.errors import ImageNotFound
 
@@ -19,6 +20,7 @@ from ftbuild.errors import ConfigError, ConversionError, HostError
 from ftbuild.host import disk
 from ftbuild.models import config_ini, conversion, conversion_run, converters
 from ftbuild.models.conversion import Conversion, ConversionRequest
+from tests.unit.models.test_tensor_names import ONE_LAYER, header
 
 SETTINGS = {
     "model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 64, "n_positions": 4, "vocab_size": 5,
@@ -77,8 +79,7 @@ def converter(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(SETTINGS))
-    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
-    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    (folder / "model.safetensors").write_bytes(header(ONE_LAYER))
     request = ConversionRequest("gpt", folder, tmp_path / "out")
     made = Converter(conversion.plan_conversion(config, "22.12", request))
     monkeypatch.setattr(mounted, "run", made.run)
@@ -156,12 +157,11 @@ def test_a_converter_that_left_something_out_has_failed_whatever_its_code(
     assert converter.log.read_text() == converter.said
 
 
-def test_the_marks_are_those_of_the_converters_and_of_numpy_and_transformers() -> None:
+def test_the_marks_are_those_of_the_converters_and_of_transformers() -> None:
     assert conversion_run.LOST == (
         "[ERROR]",
         "cannot find key",
         "Fail to save the config",
-        "overflow encountered",
         "newly initialized",
     )
 
@@ -425,3 +425,60 @@ def test_a_table_of_positions_is_the_context(tmp_path: Path) -> None:
     (folder / "config.ini").write_text("[gpt]\nmax_pos_seq_len = 1024\n")
     assert config_ini.added_context(folder, {"n_positions": 2048}) == {}
     assert config_ini.context(config_ini.read(folder)) == 1024
+
+
+def with_value(name: str, value: float, kind: type[np.floating[Any]] = np.float32) -> Callable[[Path], None]:
+    """Put a value into the middle of a file."""
+
+    def put(folder: Path) -> None:
+        numbers = np.fromfile(folder / name, kind)
+        with np.errstate(over="ignore"):
+            numbers[len(numbers) // 2] = value
+        numbers.tofile(folder / name)
+        ini = folder / "config.ini"
+        ini.write_text(ini.read_text().replace("fp32", {4: "fp32", 2: "fp16"}[numbers.itemsize]))
+
+    return put
+
+
+def converted_as(converter: Converter, config: Config, data_type: str) -> None:
+    request = replace(converter.planned.request, data_type=data_type)
+    converter.planned = conversion.plan_conversion(config, "22.12", request)
+
+
+@pytest.mark.parametrize("name", ["model.wte.bin", "model.layers.0.attention.query_key_value.weight.0.bin"])
+@pytest.mark.parametrize("value", [7e4, -7e4, 65520.0, np.inf, -np.inf, np.nan])
+def test_what_became_infinite_in_fp16_is_not_kept(
+    converter: Converter, config: Config, value: float, name: str
+) -> None:
+    converted_as(converter, config, "fp16")
+    converter.spoil = with_value(name, value, np.float16)
+    found = failure(converter)
+    assert name in found.what
+    assert "--dtype fp32" in (found.hint or "")
+
+
+@pytest.mark.parametrize("value", [65519.0, -65504.0, 1e-9])
+def test_what_fp16_can_hold_is_kept(converter: Converter, config: Config, value: float) -> None:
+    converted_as(converter, config, "fp16")
+    converter.spoil = with_value("model.wte.bin", value, np.float16)
+    assert converter.convert()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_what_is_no_number_in_fp32_is_not_kept(converter: Converter, value: float) -> None:
+    converter.spoil = with_value("model.wpe.bin", value)
+    assert "infinities or NaN" in failure(converter).what
+
+
+@pytest.mark.parametrize(("value", "beyond"), [(65519.9, False), (65520.0, True), (-1e38, True)])
+def test_what_a_server_would_make_infinite_in_fp16_is_told_and_recorded(
+    converter: Converter, value: float, beyond: bool
+) -> None:
+    converter.spoil = with_value("model.wpe.bin", value)
+    heard: list[str] = []
+    folder = converter.convert(heard.append)
+    warned = [line for line in heard if "infinite in fp16" in line]
+    assert [line.endswith("model.wpe.bin") for line in warned] == [True] * beyond
+    record = json.loads((folder.parent / "conversion.json").read_text())
+    assert record.get("beyond_fp16") == (["model.wpe.bin"] if beyond else None)

@@ -21,6 +21,7 @@ from ftbuild.models import tokenization
 from ftbuild.models.vectors import vectors
 from testing import bytelevel, needs, python_backend
 from testing.python_backend import request
+from tests.unit.models.test_repository import rows
 
 Array = np.ndarray[Any, Any]
 
@@ -87,8 +88,8 @@ def embedding(started: Callable[..., Any], tmp_path: Path) -> Any:
         "shift": [[1, 0]],
     }
     (tmp_path / "tables").mkdir()
-    for name, rows in tables.items():
-        np.array(rows, np.float16).tofile(tmp_path / "tables" / f"{name}.bin")
+    for name, table in tables.items():
+        np.array(table, np.float16).tofile(tmp_path / "tables" / f"{name}.bin")
     files = {name: f"{name}.bin" for name in tables}
     return started(
         EMBEDDING,
@@ -192,10 +193,6 @@ def texts(tmp_path: Path) -> ModuleType:
     return texts
 
 
-def lines(*rows: str) -> Array:
-    return np.array([[row.encode()] for row in rows], object)
-
-
 def test_preprocessing_gives_the_tokens_of_texts_and_words(
     texts: ModuleType, started: Callable[..., Any]
 ) -> None:
@@ -209,11 +206,11 @@ def test_preprocessing_gives_the_tokens_of_texts_and_words(
         STOP_WORDS_IDS="TYPE_INT32",
     )
     wanted = np.array([[5], [6]], np.uint64)
-    asked = {"QUERY": lines("#$", "%"), "REQUEST_OUTPUT_LEN": wanted}
+    asked = {"QUERY": rows("#$", "%"), "REQUEST_OUTPUT_LEN": wanted}
     bare, listed = model.execute(
         [
             request(**asked),
-            request(**asked, BAD_WORDS_DICT=lines("#", "$,%&"), STOP_WORDS_DICT=lines("", "#$")),
+            request(**asked, BAD_WORDS_DICT=rows("#", "$,%&"), STOP_WORDS_DICT=rows("", "#$")),
         ]
     )
     usual = {
@@ -237,14 +234,17 @@ def test_preprocessing_gives_the_tensors_that_are_declared_and_no_others(
     parameters = {"tokenizer_path": "tokenizer", "padding_id": "7"}
     model = started(module, parameters, INPUT_ID="TYPE_INT32")
     length = np.array([[1]], np.uint32)
-    answered, refused = model.execute(
+    answered, *refused = model.execute(
         [
-            request(QUERY=lines("#"), REQUEST_OUTPUT_LEN=length),
-            request(QUERY=lines(""), REQUEST_OUTPUT_LEN=length),
+            request(QUERY=rows("#"), REQUEST_OUTPUT_LEN=length),
+            request(QUERY=rows(""), REQUEST_OUTPUT_LEN=length),
+            request(QUERY=rows("#", ""), REQUEST_OUTPUT_LEN=np.array([[1], [1]], np.uint32)),
         ]
     )
     assert told(answered) == {"INPUT_ID": (np.int32, [[35]])}
-    assert refused.error.message == "preprocessing: row 1 has no tokens"
+    assert [response.error.message for response in refused] == [
+        "preprocessing: row 1 has no tokens", "preprocessing: row 2 has no tokens",
+    ]  # fmt: skip
 
 
 def test_postprocessing_gives_texts_up_to_their_lengths(

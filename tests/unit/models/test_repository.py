@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -19,14 +18,13 @@ from docker.errors import NotFound
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_ini, config_pbtxt, repository, tokenization
+from ftbuild.models import config_ini, config_pbtxt, repository
 from ftbuild.models import tokenizer as tokenizer_of_checkpoint
 from ftbuild.models.config_pbtxt import Limits
 from ftbuild.models.int8 import required
 from ftbuild.models.repository import RepositoryOptions
 from ftserve import requirements, tokenizers
 from testing import bert, bytelevel, needs, weight_files
-from testing import python_backend as triton_python
 from tests.unit.models.test_converters import TEMPLATE
 
 # The keys of fastertransformer_backend v1.1, all_models/gpt/fastertransformer/config.pbtxt, other values.
@@ -789,51 +787,3 @@ def test_prompts_begin_with_opts_token_but_words_do_not(
     settings.write_text(json.dumps({"add_bos_token": True, "bos_token": "<s>"}))
     with pytest.raises(ValueError, match="begin with '<s>', which is not a token"):
         texts.load(tmp_path)
-
-
-@pytest.fixture
-def python_backend(texts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, triton_python.NAME, triton_python.module())
-    monkeypatch.setitem(sys.modules, "texts", texts)
-
-
-def model(name: str, folder: Path, outputs: Mapping[str, str]) -> Any:
-    """A Python model as it lies in a repository, initialized as Triton does it."""
-    source = Path(*tokenization.__path__) / f"{name}.py"
-    return triton_python.model(source, folder, {"tokenizer_path": "tokenizer", "padding_id": "7"}, outputs)
-
-
-@pytest.mark.usefixtures("python_backend")
-def test_a_request_without_words_gets_empty_lists_and_a_bad_one_an_error(tmp_path: Path) -> None:
-    bytelevel.write(tmp_path / "tokenizer")
-    declared = {"INPUT_ID": "TYPE_UINT32", "REQUEST_INPUT_LEN": "TYPE_UINT32", "STOP_WORDS_IDS": "TYPE_INT32"}
-    length = np.array([[5], [5]], np.uint32)
-    good, bad = model("preprocessing", tmp_path, declared).execute(
-        [
-            triton_python.request(QUERY=rows("#$", "%"), REQUEST_OUTPUT_LEN=length),
-            triton_python.request(QUERY=rows("#", ""), REQUEST_OUTPUT_LEN=length),
-        ]
-    )
-    assert good.error is None
-    assert {name: (array.dtype, array.tolist()) for name, array in good.outputs.items()} == {
-        "INPUT_ID": (np.uint32, [[35, 36], [37, 7]]),
-        "REQUEST_INPUT_LEN": (np.uint32, [[2], [1]]),
-        "STOP_WORDS_IDS": (np.int32, [[[0], [-1]]] * 2),
-    }
-    assert bad.error.message == "preprocessing: row 2 has no tokens"
-
-
-@pytest.mark.usefixtures("python_backend")
-def test_postprocessing_works_with_and_without_lengths(tmp_path: Path) -> None:
-    bytelevel.write(tmp_path / "tokenizer")
-    tokens = np.array([[[35, 36, 37]]], np.uint32)
-    cut, whole, broken = model("postprocessing", tmp_path, {}).execute(
-        [
-            triton_python.request(TOKENS_BATCH=tokens, sequence_length=np.array([[2]], np.uint32)),
-            triton_python.request(TOKENS_BATCH=tokens),
-            triton_python.request(),
-        ]
-    )
-    assert cut.outputs["OUTPUT"].tolist() == [b"#$"]
-    assert whole.outputs["OUTPUT"].tolist() == [b"#$%"]
-    assert broken.error.message.startswith("postprocessing: ")

@@ -78,6 +78,14 @@ def test_t5_of_transformers_5_is_tied_if_its_tensors_are_and_scaled_if_it_says_s
     assert found.needed == found.size, "the weights are linked"
 
 
+@pytest.mark.parametrize("other", ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"])
+def test_a_table_of_t5_with_two_contents_is_refused(other: str, config: Config, tmp_path: Path) -> None:
+    folder = write(tmp_path / "hf", T5, **{"shared.weight": TABLE, other: TABLE})
+    assert planned(config, "t5", folder)
+    folder = write(tmp_path / "hf", T5, **{"shared.weight": TABLE, other: OTHER})
+    assert f"shared.weight and {other} are the same table" in refusal(config, "t5", folder)
+
+
 def test_t5_of_transformers_4_is_read_as_it_is(config: Config, tmp_path: Path) -> None:
     for tied, head in ((True, TABLE), (False, OTHER), (False, TABLE)):
         folder = write(

@@ -66,3 +66,21 @@ def test_head_and_table_are_compared_across_files_but_not_in_pickles(tmp_path: P
     pickled = tmp_path / "pytorch_model.bin"
     pickled.write_bytes(b"\x80\x02.")
     assert tied_head.kind([*files, pickled], HEAD) == "not compared"
+
+
+@pytest.mark.parametrize(
+    ("tables", "wrong"),
+    [
+        ([TENSOR], []),
+        ([TENSOR, TENSOR, TENSOR], []),
+        ([TENSOR, TENSOR, ("F16", [2, 3], b"0123456789aX")], ["a and c are the same table"]),
+        ([TENSOR, ("BF16", [2, 3], b"0123456789ab")], ["a and b are the same table"]),
+    ],
+)
+def test_one_table_has_one_content_whatever_its_names(
+    tables: list[Tensor], wrong: list[str], tmp_path: Path
+) -> None:
+    head = Head(names=("lm_head.weight",), tables=("a", "b", "c"), tied=True)
+    file = write(tmp_path / "model.safetensors", dict(zip("abc", tables, strict=False)))
+    found = list(tied_head.contradictions([file], head))
+    assert [line.partition(" of embeddings")[0] for line in found] == wrong

@@ -70,9 +70,17 @@ def models(tmp_path: Path) -> Path:
 def test_a_folder_without_models_is_none(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "config.pbtxt.txt").touch()
+    (tmp_path / "gpt" / "config.pbtxt").mkdir(parents=True)
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ConfigError, match="no model repository"):
             push(folder)
+
+
+def test_the_configuration_of_a_model_is_in_the_model_s_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "team" / "gpt").mkdir(parents=True)
+    (tmp_path / "team" / "gpt" / "config.pbtxt").touch()
+    with pytest.raises(ConfigError, match="no model repository"):
+        push(tmp_path)
 
 
 def test_links_to_folders_and_out_of_it_are_refused(models: Path, tmp_path: Path) -> None:
