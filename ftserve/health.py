@@ -18,6 +18,11 @@ FAILURES = 3
 PERIOD_SECONDS, ALIVE_PERIOD_SECONDS = 10, 30
 # A container's engine allows a probe this much more than the probe itself takes to give up.
 SPARE_SECONDS = 10
+# A server that is told to end waits 30 seconds for its answers (tritonserver --exit-timeout-secs), the front
+# 30 for those under way and 20 for calls without a client (front/__main__.py, front/triton.py).
+STOP_SECONDS = 60
+# While a Service forgets a pod that ends, requests still come.
+LEAVING_SECONDS = 5
 # The backend ends a server by itself in which one request takes too long; this long after, a probe does it.
 PATIENCE_SECONDS = 60
 

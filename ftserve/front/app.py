@@ -18,9 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope
 
 from ftserve import front
 from ftserve.front import bodies, cors, formats, limits
+from ftserve.front.answering import Piece, Prepared
 from ftserve.front.failures import Failure, too_long, unavailable
 from ftserve.front.formats import Chats, Completions, Envelope, Stream, Usage, Whole
-from ftserve.front.generation import COMPLETION_TOKENS, Model, Piece, Prepared, Rates, Spelled
+from ftserve.front.generation import COMPLETION_TOKENS, Model, Rates, Spelled
 from ftserve.front.guard import Answering, Guard, header
 from ftserve.front.leaving import Events, Parts, unless_gone
 from ftserve.front.metrics import Metrics
@@ -117,22 +118,31 @@ class AnswerRequest:
 
 
 class _Ratings:
-    """The ratings of the tokens of streams, piece by piece."""
+    """The ratings of the tokens of an answer, piece by piece, or of all at once."""
 
-    def __init__(self, rate: Callable[..., Awaitable[list[Spelled] | None]]) -> None:
-        self._rate = rate
-        self._before: dict[int, list[int]] = {}
-        self._offsets: dict[int, int] = {}
+    def __init__(self, model: Model, answer: AnswerRequest) -> None:
+        prompt = [int(token) for token in answer.request.ask.prompt]
+        self._model = model
+        self._rates = answer.rates
+        self._echoed = answer.rates is not None and answer.rates.prompt
+        # What has been rated, where it begins with the prompt, and the text of that.
+        self._row = [] if self._echoed else prompt
+        self._first = prompt if self._echoed else []
+        self._text = model.text_after(self._row if answer.request.repeats_prompt else ())
+        self._offset = 0
 
-    async def next(
-        self, answer: AnswerRequest, index: int, ids: Sequence[int]
-    ) -> tuple[list[Spelled] | None, int]:
-        """Return the ratings of the tokens that a piece of the answer `index` is of, and where they begin."""
-        first, before = index not in self._before, self._before.setdefault(index, [])
-        rated = await self._rate(answer, before, ids, first=first)
-        before += ids
-        offset = self._offsets.get(index, 0)
-        self._offsets[index] = offset + sum(len(spelling.text) for spelling in rated or ())
+    async def next(self, ids: Sequence[int]) -> tuple[list[Spelled] | None, int]:
+        """Return the ratings of the tokens that a piece is of, and where in the text they begin.
+
+        The first ones are those of the prompt, where these are requested, too.
+        """
+        if self._rates is None:
+            return None, 0
+        start, offset = len(self._row), self._offset
+        self._row = [*self._row, *self._first, *ids]
+        self._first = []
+        rated = await self._model.rated(self._row, start, self._rates.top, self._text)
+        self._offset += sum(spelling.width for spelling in rated)
         return rated, offset
 
 
@@ -205,7 +215,10 @@ class Service:
             raise too_long(f"more than {limits.MAX_TOKENS} tokens", "prompt")
         tokens = [int(token) for row in encoding.rows for token in row]
         context = await self.context_length()
-        return JSONResponse({"count": len(tokens), "max_model_len": context, "tokens": tokens})
+        known = {"count": len(tokens), "max_model_len": context, "tokens": tokens}
+        if body.return_token_strs:
+            known["token_strs"] = list(map(self._settings.tokenizer.id_to_token, tokens))
+        return JSONResponse(known)
 
     async def detokenize(self, receive: Receive, name: str, body: Detokenize) -> ASGIApp:
         """Return the text of token ids."""
@@ -270,20 +283,10 @@ class Service:
         pieces = [piece async for piece in self._model.pieces(answer.request)]
         last = pieces[-1]
         assert last.reason is not None
-        rated = await self._rated(answer, [], [token for piece in pieces for token in piece.ids])
+        ids = [token for piece in pieces for token in piece.ids]
+        rated, _ = await _Ratings(self._model, answer).next(ids)
         text = answer.prefix + "".join(piece.text for piece in pieces)
         return Whole(text, last.tokens, last.reason, rated)
-
-    async def _rated(
-        self, answer: AnswerRequest, before: Sequence[int], ids: Sequence[int], *, first: bool = True
-    ) -> list[Spelled] | None:
-        """Return the requested ratings of new tokens, and with the `first` those of the prompt's."""
-        if answer.rates is None:
-            return None
-        prompt = [int(token) for token in answer.request.ask.prompt]
-        row = [*prompt, *before, *ids]
-        start = 0 if first and answer.rates.prompt else len(prompt) + len(before)
-        return await self._model.rated(row, start, answer.rates.top)
 
     async def _events(
         self, stream: Stream, answers: Sequence[AnswerRequest], prompt: int
@@ -293,17 +296,18 @@ class Service:
         requests = [answer.request for answer in answers]
         pieces = self._pieces(requests) if len(answers) > 1 else self._model.pieces(requests[0])
         plain = not any(answer.rates or answer.prefix for answer in answers)
-        ratings = _Ratings(self._rated)
+        ratings = [_Ratings(self._model, answer) for answer in answers]
         async with aclosing(pieces):
             try:
                 async for index, text, tokens, reason, ids in pieces:
                     first = index not in counts
-                    counts[index] = tokens
                     if plain:
+                        counts[index] = tokens
                         yield stream.piece(index, text, reason, first=first)
                         continue
                     text = (answers[index].prefix if first else "") + text
-                    rated, offset = await ratings.next(answers[index], index, ids)
+                    rated, offset = await ratings[index].next(ids)
+                    counts[index] = tokens
                     yield stream.piece(index, text, reason, first=first, rated=rated, offset=offset)
             except Failure as failed:
                 if not counts:

@@ -19,12 +19,12 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from ftserve.front import declared
 from ftserve.front.errors import ConfigError
 from ftserve.front.failures import Failure
 
 CONFIG, TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
 _DEFAULT = "default"
-_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 # What a template that cannot be compiled or rendered may end with: Python compiles what Jinja makes of it,
@@ -50,7 +50,7 @@ class _Generation(Extension):
 class ChatTemplate:
     """The template of a checkpoint, with the texts of its special tokens."""
 
-    def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
+    def __init__(self, source: str, tokens: Mapping[str, Any]) -> None:
         """Compile `source`; ConfigError when it is no template."""
         extensions: list[str | type[Extension]] = [loopcontrols, _Generation]
         # transformers v4.57 utils/chat_template_utils.py, _compile_jinja_template.
@@ -89,7 +89,10 @@ class _Refused(jinja2.TemplateError):
 
 def read(folder: Path) -> ChatTemplate | None:
     """Return the template beside a tokenizer, None where there is none; ConfigError for a malformed file."""
-    tokens, config = special_tokens(folder), _config(folder / CONFIG)
+    config, declaration = _config(folder / CONFIG), _declared(folder)
+    tokens: dict[str, Any] = {name: token.content for name, token in declaration.special.items()}
+    if declaration.more:
+        tokens[declared.MORE] = [token.content for token in declaration.more]
     own = folder / TEMPLATE
     source: Any = _text(own) if own.is_file() else config.get("chat_template")
     if isinstance(source, list):
@@ -100,20 +103,26 @@ def read(folder: Path) -> ChatTemplate | None:
 
 
 def special_tokens(folder: Path) -> dict[str, str]:
-    """Return the texts of the special tokens that the tokenizer's configuration names, by their roles."""
-    config = _config(folder / CONFIG)
-    return {name: text for name in _TOKENS if (text := token(config.get(name)))}
+    """Return the texts of special tokens by their roles, as transformers knows them: by files, or the class.
+
+    Raises ConfigError for files that are none of a tokenizer.
+    """
+    return {name: token.content for name, token in _declared(folder).special.items()}
 
 
 def end_token(folder: Path) -> str | None:
-    """Return the text of the token that ends an answer, if the tokenizer's configuration names one."""
+    """Return the text of the token that ends an answer, if the tokenizer's files name one."""
     return special_tokens(folder).get("eos_token")
 
 
-def token(written: object) -> str | None:
-    """Return the text of a special token, which is a text or an object with `content`."""
-    content = written.get("content") if isinstance(written, dict) else written
-    return content if isinstance(content, str) else None
+def _declared(folder: Path) -> declared.Declared:
+    _config(folder / CONFIG)
+    try:
+        return declared.read(folder)
+    except (ValueError, OSError, RecursionError) as broken:
+        raise ConfigError(
+            f"the tokenizer's files contradict themselves: {broken}", where=str(folder)
+        ) from broken
 
 
 def _text(file: Path) -> str:

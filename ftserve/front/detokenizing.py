@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 # What a decoder writes for bytes that are no character, or not yet a whole one.
@@ -106,27 +106,36 @@ class Detokenizer:
 class StopFinder:
     """A filter that ends a text before the first of some stop sequences.
 
-    What may be the beginning of one is held back until it is known.
+    What may be the beginning of one is held back until it is known. A special token has no text; a sequence
+    that names one is looked for in the text with such names, and these are never given out.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = [stop for stop in stops if stop]
-        self._held = ""
+    def __init__(self, stops: Sequence[str], special: Mapping[int, str] | None = None) -> None:
+        """`special` are the names of the tokens without a text."""
+        self._names = special or {}
+        naming = [stop for stop in stops if any(name in stop for name in self._names.values())]
+        self._stops = [stop for stop in stops if stop and stop not in naming]
+        self._named = _NamedText(naming) if naming else None
+        # What is held back, and how much has been given out.
+        self._held, self._out = "", 0
         self.has_match = False
 
-    def push(self, text: str) -> str:
-        """Return what can be given out, nothing once there is a match (`has_match`)."""
+    def push(self, text: str, token: int | None = None) -> str:
+        """Return what can be given out with a token and its text, nothing once there is a match."""
         if self.has_match:
             return ""
         self._held += text
         places = [place for stop in self._stops if (place := self._held.find(stop)) >= 0]
+        cut = len(self._held) - _beginning(self._stops, self._held)
+        if self._named is not None:
+            match, first = self._named.push(text, "" if token is None else self._names.get(token, ""))
+            places += [] if match is None else [match - self._out]
+            cut = min(cut, first - self._out)
         if places:
             self.has_match = True
-            out, self._held = self._held[: min(places)], ""
-            return out
-        keep = self._maybe()
-        cut = len(self._held) - keep
-        out, self._held = self._held[:cut], self._held[cut:]
+            cut = min(places)
+        out, self._held = self._held[:cut], "" if places else self._held[cut:]
+        self._out += cut
         return out
 
     def finish(self) -> str:
@@ -134,14 +143,40 @@ class StopFinder:
         out, self._held = self._held, ""
         return out
 
-    def _maybe(self) -> int:
-        """Return the length of the longest end of the held text with which a stop sequence begins."""
-        longest = min(max(map(len, self._stops), default=1) - 1, len(self._held))
-        return next(
-            (
-                size
-                for size in range(longest, 0, -1)
-                if any(stop.startswith(self._held[-size:]) for stop in self._stops)
-            ),
-            0,
-        )
+
+class _NamedText:
+    """The end of a text with the names of its special tokens, in which some stop sequences are looked for."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = stops
+        self._text = ""
+        # The place of its beginning in the text without names, and where in it those are.
+        self._start = 0
+        self._names: list[tuple[int, int]] = []
+
+    def push(self, text: str, name: str) -> tuple[int | None, int]:
+        """Return the place of the first sequence, None without one, and that of what may become one.
+
+        Both are places in the text without names.
+        """
+        self._text += text + name
+        if name:
+            self._names.append((len(self._text) - len(name), len(self._text)))
+        places = [place for stop in self._stops if (place := self._text.find(stop)) >= 0]
+        needed = len(self._text) - _beginning(self._stops, self._text)
+        match, first = self._place(min(places)) if places else None, self._place(needed)
+        self._text, self._start = self._text[needed:], first
+        self._names = [(max(a - needed, 0), b - needed) for a, b in self._names if b > needed]
+        return match, first
+
+    def _place(self, at: int) -> int:
+        return self._start + at - sum(min(last, at) - first for first, last in self._names if first < at)
+
+
+def _beginning(stops: Sequence[str], text: str) -> int:
+    """Return the length of the longest end of a text with which a stop sequence begins."""
+    longest = min(max(map(len, stops), default=1) - 1, len(text))
+    return next(
+        (size for size in range(longest, 0, -1) if any(stop.startswith(text[-size:]) for stop in stops)),
+        0,
+    )

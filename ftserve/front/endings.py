@@ -28,6 +28,8 @@ def banned(
     ):
         if tokens is None:
             continue
+        if end_id is None:
+            raise unsupported(name, "this service does not know which token ends an answer: --end-id")
         if BAD_WORDS not in facts.inputs:
             raise unsupported(name, f"this model has no input {BAD_WORDS}")
         if NEVER_BANNED in tokens:

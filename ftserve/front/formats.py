@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from pydantic_core import to_json
 
-from ftserve.front.generation import Reason, Spelled
+from ftserve.front.answering import Reason
+from ftserve.front.generation import Spelled
 from ftserve.front.tensors import Array
 
 
@@ -73,7 +74,7 @@ class Completions:
         """Return the log-probabilities of tokens, column by column; the first one of a text has none."""
         if rated is None:
             return None
-        starts = itertools.accumulate((len(spelling.text) for spelling in rated), initial=offset)
+        starts = itertools.accumulate((spelling.width for spelling in rated), initial=offset)
         return {
             "tokens": [spelling.text for spelling in rated],
             "token_logprobs": [spelling.log_prob for spelling in rated],

@@ -1,20 +1,19 @@
-"""From a prompt to the pieces of its answer: tokens, limits, stop sequences, reasons to finish."""
+"""From a prompt to the request for its answer: tokens, limits, what ends it; and ratings, and vectors."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from ftserve.front import endings, limits
-from ftserve.front.detokenizing import BEFORE, Detokenizer, Remembering, StopFinder
+from ftserve.front import answering, endings, limits
+from ftserve.front.answering import Piece, Prepared
+from ftserve.front.detokenizing import BEFORE, Detokenizer, Remembering
 from ftserve.front.failures import Failure, too_long
 from ftserve.front.rating import Rater, require_ratings
 from ftserve.front.sampling import Sampling
-from ftserve.front.statuses import TooLong
 from ftserve.front.tensors import STOP_WORDS, Array, Ask, Facts
-from ftserve.front.triton import NewTokens, Server
+from ftserve.front.triton import Server
 from ftserve.front.workers import Workers
 
 # OpenAI's default for completions; a conversation gets what the model can give.
@@ -23,37 +22,6 @@ COMPLETION_TOKENS = 16
 _UNLIMITED_TOKENS = 1024
 # Texts whose vectors are computed at once.
 _ROWS = 32
-Reason = Literal["stop", "length"]
-
-
-class Piece(NamedTuple):
-    """A piece of the answer `number`, the number of tokens so far, and at the end the reason for it.
-
-    `ids` are the tokens that were made since the piece before.
-    """
-
-    number: int
-    text: str
-    tokens: int
-    reason: Reason | None = None
-    ids: Sequence[int] = ()
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A valid request for the answer `index`, and the texts that end it.
-
-    `fits`: its length is what should fit, as the client named none. `ends` are tokens that end it, too;
-    before `min_tokens` nothing does.
-    """
-
-    ask: Ask
-    stops: Sequence[str]
-    repeats_prompt: bool
-    fits: bool = False
-    index: int = 0
-    ends: frozenset[int] = frozenset()
-    min_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,6 +42,11 @@ class Wish:
     min_tokens: int = 0
     endless: bool = False
 
+    @property
+    def first(self) -> int:
+        """1, as an answer has at least one token, or 0 where only the prompt is rated."""
+        return 0 if self.longest == 0 else 1
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -88,11 +61,16 @@ class Rates:
 
 
 class Spelled(NamedTuple):
-    """A token as text, its log-probability, and the best tokens at its place with their log-probabilities."""
+    """A token as text, its log-probability, and the best tokens at its place with their log-probabilities.
+
+    `width` counts the characters that the text grows by with it: none for a special token, nor for the
+    beginning of a character.
+    """
 
     text: str
     log_prob: float | None
     top: tuple[tuple[str, float], ...] = ()
+    width: int = 0
 
 
 class Model:
@@ -109,6 +87,8 @@ class Model:
         self._workers = workers
         self._tokenizer = tokenizer
         self._decoder = Remembering(tokenizer)
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = {number: token.content for number, token in added.items() if token.special}
         self._rater = Rater(server, end_id)
         self._end_id = end_id
         self._context = context
@@ -116,17 +96,17 @@ class Model:
     async def of_texts(self, prompts: Sequence[str], wish: Wish) -> list[Prepared]:
         """Return the requests for answers to texts; Failure as `of_rows`."""
         facts = await self._generating()
-        limit = self._max_prompt(facts)
+        limit = self._max_prompt(facts, wish)
         encoding = await self._workers.texts(prompts, wish.param, stops=wish.stops, limit=limit)
-        self._require_room(encoding.lengths, limit, wish.param)
+        self._require_room(encoding.lengths, limit, wish)
         return [self._prepared(facts, row, wish, encoding.words) for row in encoding.rows]
 
     async def of_messages(self, messages: Sequence[Mapping[str, str]], wish: Wish) -> list[Prepared]:
         """Return the request for the answer to a conversation; Failure as `of_texts`."""
         facts = await self._generating()
-        limit = self._max_prompt(facts)
+        limit = self._max_prompt(facts, wish)
         encoding = await self._workers.conversation(messages, stops=wish.stops, limit=limit)
-        self._require_room(encoding.lengths, limit, wish.param)
+        self._require_room(encoding.lengths, limit, wish)
         return [self._prepared(facts, row, wish, encoding.words) for row in encoding.rows]
 
     async def of_rows(self, rows: Sequence[Sequence[int]], wish: Wish) -> list[Prepared]:
@@ -135,7 +115,7 @@ class Model:
         Raises Failure (400) when the model cannot honour the wish, (503) when it is not there.
         """
         facts = await self._generating()
-        self._require_room(list(map(len, rows)), self._max_prompt(facts), wish.param)
+        self._require_room(list(map(len, rows)), self._max_prompt(facts, wish), wish)
         words = (await self._workers.texts([], wish.param, stops=wish.stops)).words if wish.stops else []
         return [self._prepared(facts, row, wish, words) for row in rows]
 
@@ -179,50 +159,9 @@ class Model:
             first, ask=replace(first.ask, options=sampling.inputs(facts.inputs, facts.seed_type, number))
         )
 
-    async def pieces(self, request: Prepared) -> AsyncGenerator[Piece, None]:
-        """Yield the pieces of one answer; the last one, maybe empty, has the reason. Close it to stop early.
-
-        The pieces are the same whether or not the model streams.
-        """
-        if not request.ask.length:
-            yield Piece(request.index, "", 0, "length")
-            return
-        async with contextlib.AsyncExitStack() as call:
-            ask, new_tokens, tokens = await self._begun(request, call)
-            index, before = request.index, ask.prompt[-BEFORE:] if request.repeats_prompt else ()
-            text = Detokenizer(self._decoder, [int(token) for token in before])
-            finder = StopFinder(request.stops) if request.stops else None
-            seen, ended, ids = 0, False, []
-            while tokens is not None:
-                if request.ends:
-                    tokens = endings.to_end(tokens, request.ends, request.min_tokens - seen)
-                ended = bool(tokens) and (tokens[-1] == ask.end_id or tokens[-1] in request.ends)
-                ids += tokens
-                if finder is None:
-                    seen += len(tokens)
-                    out = text.push(tokens[:-1] if ended else tokens)
-                else:
-                    out = ""
-                    for at, token in enumerate(tokens[:-1] if ended else tokens):
-                        seen += 1
-                        new = text.push([token])
-                        out += finder.push(new) if seen > request.min_tokens else new
-                        if finder.has_match:
-                            ids = ids[: len(ids) - len(tokens) + at + 1]
-                            yield Piece(index, out, seen, "stop", ids)
-                            return
-                    seen += ended
-                if out:
-                    yield Piece(index, out, seen, None, ids)
-                    ids = []
-                tokens = None if ended else await new_tokens()
-        out = text.finish()
-        if finder is not None:
-            out = finder.push(out)
-            out += "" if finder.has_match else finder.finish()
-        # The server ends an answer early for its end or for a stop sequence alone.
-        early = ended or (finder is not None and finder.has_match) or seen < ask.length
-        yield Piece(index, out, seen, "stop" if early else "length", ids)
+    def pieces(self, request: Prepared) -> AsyncGenerator[Piece, None]:
+        """Yield the pieces of one answer, as `answering.pieces`."""
+        return answering.pieces(self._server, self._decoder, self._special, request)
 
     async def require_ratings(self, requests: Sequence[Prepared], rates: Rates, *, any_token: bool) -> None:
         """Raise Failure (400) unless tokens of answers, and of prompts if requested, can be rated."""
@@ -237,13 +176,23 @@ class Model:
                 param=rates.param,
             )
 
-    async def rated(self, row: Sequence[int] | Array, start: int, top: int) -> list[Spelled]:
-        """Return the log-probabilities of the tokens of a row from `start` on; Failure as the server's."""
+    def text_after(self, before: Sequence[int]) -> Detokenizer:
+        """Return the text of an answer that follows some tokens, to be pushed token by token."""
+        return Detokenizer(self._decoder, before)
+
+    async def rated(
+        self, row: Sequence[int] | Array, start: int, top: int, text: Detokenizer
+    ) -> list[Spelled]:
+        """Return the log-probabilities of the tokens of a row from `start` on, which the `text` grows by.
+
+        Failure as the server's.
+        """
         spelled = []
         for place, rating in enumerate(await self._rater.rated(row, start, top), start):
             before = [int(token) for token in row[max(place - BEFORE, 0) : place]]
             best = tuple((self._text_of(token, before), log_prob) for token, log_prob in rating.top)
-            spelled.append(Spelled(self._text_of(rating.token, before), rating.log_prob, best))
+            width = len(text.push([rating.token]))
+            spelled.append(Spelled(self._text_of(rating.token, before), rating.log_prob, best, width))
         return spelled
 
     def text(self, row: Sequence[int] | Array) -> str:
@@ -262,51 +211,6 @@ class Model:
         ]
         return min(known, default=None)
 
-    async def _begun(
-        self, request: Prepared, call: contextlib.AsyncExitStack
-    ) -> tuple[Ask, NewTokens, list[int] | None]:
-        """Ask the server; return the request, and its first tokens."""
-        if request.min_tokens:
-            return await self._begun_without_end(request, call)
-        ask = request.ask
-        new_tokens = await call.enter_async_context(self._server.answer(ask))
-        try:
-            return ask, new_tokens, await new_tokens()
-        except TooLong as refused:
-            # The server knows a limit of positions that this service does not know.
-            room = refused.room
-            if not request.fits or not room or not 0 < room < ask.length:
-                raise
-        await call.aclose()
-        return await self._begun(replace(request, ask=replace(ask, length=room), fits=False), call)
-
-    async def _begun_without_end(
-        self, request: Prepared, call: contextlib.AsyncExitStack
-    ) -> tuple[Ask, NewTokens, list[int] | None]:
-        """Ask for the minimum of tokens first, none of which may be an end, and then for the rest."""
-        ask = request.ask
-        ends = {*ask.bans, *request.ends, *([] if ask.end_id is None else [ask.end_id])}
-        beginning = replace(ask, length=request.min_tokens, bans=sorted(ends), stops=())
-        new_tokens = await call.enter_async_context(self._server.answer(beginning))
-        first = await new_tokens()
-        ids = list(first or ())
-        follows = False
-
-        async def next_tokens() -> list[int] | None:
-            nonlocal new_tokens, follows
-            tokens = await new_tokens()
-            if tokens is not None or follows:
-                ids.extend(tokens or ())
-                return tokens
-            follows, left = True, ask.length - len(ids)
-            if not left:
-                return None
-            rest = replace(ask, prompt=[*map(int, ask.prompt), *ids], length=left)
-            new_tokens = await call.enter_async_context(self._server.answer(rest))
-            return await new_tokens()
-
-        return ask, next_tokens, first
-
     async def _generating(self) -> Facts:
         facts = await self._server.facts()
         if not facts.generates:
@@ -318,18 +222,18 @@ class Model:
             )
         return facts
 
-    def _max_prompt(self, facts: Facts) -> int:
-        """Return the maximum tokens of a prompt, which with one token of an answer fill the context."""
-        known = [limit - 1 for limit in (self._context, facts.batch_tokens) if limit is not None]
+    def _max_prompt(self, facts: Facts, wish: Wish) -> int:
+        """Return the maximum tokens of a prompt, which fill the context with the first one of its answer."""
+        known = [limit - wish.first for limit in (self._context, facts.batch_tokens) if limit is not None]
         return max(min([*known, limits.MAX_TOKENS]), 0)
 
-    def _require_room(self, lengths: Sequence[int], limit: int, param: str) -> None:
+    def _require_room(self, lengths: Sequence[int], limit: int, wish: Wish) -> None:
         longest = max(lengths, default=0)
         if longest > limit:
             raise too_long(
-                f"{longest} tokens of the prompt and 1 of the answer are more than the {limit + 1} of the "
-                "model's context",
-                param,
+                f"{longest} tokens of the prompt and {wish.first} of the answer are more than the "
+                f"{limit + wish.first} of the model's context",
+                wish.param,
             )
 
     def _prepared(
@@ -345,19 +249,18 @@ class Model:
         words = [*words, *([token] for token in wish.ends)] if STOP_WORDS in facts.inputs else ()
         bans = endings.banned(facts, self._end_id, ends, endless=wish.endless, least=wish.min_tokens)
         ask = Ask(prompt, length, self._end_id, options, words, bans)
-        min_tokens = min(wish.min_tokens, length)
         return Prepared(
             ask,
             wish.stops,
             facts.repeats_prompt,
             fits=wish.longest is None,
             ends=ends,
-            min_tokens=min_tokens,
+            min_tokens=wish.min_tokens,
         )
 
     def _length(self, facts: Facts, prompt: int, wish: Wish) -> int:
         """Return the maximum tokens of an answer to a prompt of so many tokens."""
-        length = 1 if wish.longest is None else wish.longest
+        length = max(wish.min_tokens, 1) if wish.longest is None else wish.longest
         rooms = []
         if self._context is not None:
             # The positions of an encoder are not those of its decoder.
@@ -372,12 +275,13 @@ class Model:
                 wish.param,
             )
         if facts.longest_answer is not None and length > facts.longest_answer:
+            name = "max_tokens" if wish.longest is not None else "min_tokens"
             raise Failure(
-                400,
-                f"max_tokens: this server generates at most {facts.longest_answer} tokens",
-                param="max_tokens",
+                400, f"{name}: this server generates at most {facts.longest_answer} tokens", param=name
             )
         if wish.longest is not None:
             return wish.longest
         known = [each for each in (room, facts.longest_answer) if each is not None]
-        return min(*known, wish.default or known[0]) if known else wish.default or _UNLIMITED_TOKENS
+        return min(
+            [*known, *([wish.default] if wish.default else [])], default=max(_UNLIMITED_TOKENS, length)
+        )

@@ -148,6 +148,7 @@ class Answering:
                 await response(scope, receive, send)
 
     async def _whole(self, scope: Scope, receive: Receive, held: Held) -> bytes:
+        _require_plain(scope)
         length = header(scope, b"content-length")
         if length.isdigit() and int(length) > self._max_bytes:
             raise self._too_big()
@@ -177,6 +178,27 @@ def _of_router(scope: Scope, refused: HTTPException) -> Failure:
     if refused.status_code == 404:
         return Failure(404, f"no such path: {scope['method']} {scope['path'][:200]}", code="unknown_url")
     return Failure(refused.status_code, str(refused.detail), headers=refused.headers)
+
+
+def _require_plain(scope: Scope) -> None:
+    """Raise Failure for a compressed body: 415 with the coding that is read (RFC 9110, 15.5.16).
+
+    One that is compressed for its way alone is a 501 (RFC 9112, 6.1).
+    """
+
+    def codings(field: bytes) -> set[bytes]:
+        fields = (value for name, value in scope["headers"] if name == field)
+        return {coding.strip().lower() for value in fields for coding in value.split(b",")} - {b""}
+
+    if not codings(b"transfer-encoding") <= {b"chunked"}:
+        raise Failure(501, "the body has a Transfer-Encoding other than chunked", code="unsupported_encoding")
+    if not codings(b"content-encoding") <= {b"identity"}:
+        raise Failure(
+            415,
+            "the body has a Content-Encoding; send it as it is, uncompressed",
+            code="unsupported_encoding",
+            headers={"Accept-Encoding": "identity"},
+        )
 
 
 def header(scope: Scope, name: bytes) -> bytes:

@@ -129,4 +129,8 @@ class Rater:
         rows, rates = outputs.get(tensors.ANSWER), outputs.get(tensors.LOG_PROB)
         if rows is None or rates is None or len(rows) != width * (before + 1) or len(rates) < width:
             raise broken()
-        return [int(each) for each in rows[before :: before + 1]], [float(each) for each in rates[:width]]
+        log_probs = [float(each) for each in rates[:width]]
+        if any(map(math.isnan, log_probs)):
+            raise broken()
+        tokens = [int(each) for each in rows[before :: before + 1]]
+        return tokens, [max(each, LOWEST) for each in log_probs]

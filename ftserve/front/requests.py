@@ -142,6 +142,9 @@ class Generation(Body):
         minimum = self.min_tokens or 0
         if longest is not None and minimum > longest:
             raise Failure(400, "min_tokens: more than max_tokens", param="min_tokens")
+        if longest is None and default is not None and minimum > default:
+            words = f"min_tokens: more than the {default} tokens of an answer without max_tokens"
+            raise Failure(400, words, param="min_tokens")
         ends = tuple(self.stop_token_ids or ())
         return Wish(
             param, longest, self.sampling, self.stops, default, ends, minimum, endless=bool(self.ignore_eos)
@@ -317,7 +320,6 @@ Messages = Annotated[list[Message], Field(fail_fast=True, min_length=1, max_leng
 class Tokenize(Body):
     """The body of /tokenize, vLLM's path: a text, or the messages of a conversation."""
 
-    _ignored = frozenset({"return_token_strs"})
     _nothing: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "add_generation_prompt": (True,),
         "chat_template": (),
@@ -330,6 +332,7 @@ class Tokenize(Body):
     prompt: Text | None = None
     messages: Messages | None = None
     add_special_tokens: StrictBool | None = None
+    return_token_strs: StrictBool | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Tokenize:

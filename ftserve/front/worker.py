@@ -85,12 +85,9 @@ class Tokenizer:
         self._tokenizer = tokenizer
         added = tokenizer.get_added_tokens_decoder()
         self._special = {token.content: number for number, token in added.items() if token.special}
-        # Characters of the longest token; None where a text may become shorter before it is cut.
-        self._longest = (
-            max(map(len, tokenizer.get_vocab(with_added_tokens=True)), default=1)
-            if tokenizer.normalizer is None
-            else None
-        )
+        vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        # Characters of the longest token; None where some may come to be in no token, or many in one.
+        self._longest = max(map(len, vocabulary), default=1) if _keeps_all(tokenizer, vocabulary) else None
 
     def least(self, text: str) -> int:
         """Return the minimum number of tokens of a text, by its length alone."""
@@ -111,6 +108,31 @@ class Tokenizer:
             return [special]
         ids: list[int] = self._tokenizer.encode(stop, add_special_tokens=False).ids
         return ids if len(ids) == 1 and self._tokenizer.decode(ids) == stop else []
+
+
+def _keeps_all(tokenizer: Any, vocabulary: Mapping[str, int]) -> bool:
+    """Return whether each character of any text comes to be in a token, which has no others but its own.
+
+    So it is where bytes are tokens. Else a normalizer or a step before the model may drop characters, as the
+    model may those that it does not know; it may also make one token of all of them, and so may an added
+    token of all blanks around it.
+    """
+    from tokenizers import pre_tokenizers
+
+    before = tokenizer.pre_tokenizer
+    if tokenizer.normalizer is not None or before is None or type(tokenizer.model).__name__ != "BPE":
+        return False
+    if any(token.lstrip or token.rstrip for token in tokenizer.get_added_tokens_decoder().values()):
+        return False
+    state = json.loads(before.__getstate__())
+    steps = state.get("pretokenizers", [state])
+    kinds = {step["type"] for step in steps}
+    return (
+        "ByteLevel" in kinds
+        and kinds <= {"ByteLevel", "Digits", "Punctuation", "Split"}
+        and all(step.get("behavior") != "Removed" for step in steps)
+        and vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet())
+    )
 
 
 def _load(folder: Path) -> Any:

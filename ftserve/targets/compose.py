@@ -19,8 +19,6 @@ from ftserve.targets import yaml_text
 SERVICE, FRONT_SERVICE = "triton", "openai"
 # The service that fetches models, and the volume that they are fetched into.
 FETCH, MODELS = "fetch", "models"
-# Longer than the front waits for answers that are being computed.
-FRONT_STOP_SECONDS = 60
 _ASK = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=20)"
 # Models of tens of gigabytes take minutes to load; earlier failures do not count.
 START_PERIOD = "15m"
@@ -101,6 +99,7 @@ def _project(deployment: Deployment) -> dict[str, Any]:
         "security_opt": ["no-new-privileges:true"],
         "pids_limit": PROCESSES,
         "shm_size": f"{deployment.shared_mebibytes}m",
+        "stop_grace_period": f"{health.STOP_SECONDS}s",
         "healthcheck": {
             # No file: Compose cannot put one into a container whose root is read-only.
             "test": ["CMD", "python3", "-c", health.SCRIPT, *health.ready()],
@@ -153,7 +152,7 @@ def _front(deployment: Deployment, front: Front) -> dict[str, Any]:
         "security_opt": ["no-new-privileges:true"],
         "pids_limit": front_options.PROCESSES,
         "mem_limit": f"{front_options.MEMORY_MEBIBYTES}m",
-        "stop_grace_period": f"{FRONT_STOP_SECONDS}s",
+        "stop_grace_period": f"{health.STOP_SECONDS}s",
         "healthcheck": {
             "test": ["CMD", "python3", "-c", _ASK, health_url],
             "interval": f"{health.PERIOD_SECONDS}s",

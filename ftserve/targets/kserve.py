@@ -13,13 +13,15 @@ from ftserve import stored
 from ftserve.deployment import Deployment
 from ftserve.image_choice import USER
 from ftserve.targets import kubernetes, yaml_text
-from ftserve.targets.kubernetes_pods import Pods
+from ftserve.targets.kubernetes_pods import ENDING, ROLLOUT, Pods
 
 FORMAT = "fastertransformer"
 # KServe mounts what a storage URI names here (its docs, "Storage").
 MODELS = "/mnt/models"
 # KServe finds the server of a pod by this name.
 CONTAINER = "kserve-container"
+# A Service's name is a DNS label, of 63 characters; KServe's is that of the InferenceService and a suffix.
+_LONGEST_NAME = 63 - len("-predictor")
 _URI = re.compile(r"[a-z0-9]+://[^\s\"']+")
 
 
@@ -57,6 +59,11 @@ def render(deployment: Deployment, service: Service) -> str:
     if deployment.front:
         raise ConfigError(
             "the OpenAI front has no place in KServe's pods", hint="invoke serve.k8s --openai, without KServe"
+        )
+    if len(deployment.name) > _LONGEST_NAME:
+        raise ConfigError(
+            f"--name {deployment.name} is too long for the Service that KServe makes",
+            hint=f"at most {_LONGEST_NAME} characters",
         )
     labels = kubernetes.labels(deployment)
     documents = (
@@ -100,7 +107,9 @@ def _service(deployment: Deployment, labels: dict[str, str], service: Service) -
             "predictor": {
                 "minReplicas": service.min_replicas,
                 "maxReplicas": service.max_replicas,
+                "deploymentStrategy": ROLLOUT,
                 "automountServiceAccountToken": False,
+                **ENDING,
                 **service.pods.spec(),
                 "model": {
                     "modelFormat": {"name": FORMAT, "version": "1"},

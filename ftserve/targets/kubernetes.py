@@ -18,7 +18,13 @@ from ftserve import health, several_nodes
 from ftserve.deployment import TMP, TMP_SIZE, Deployment
 from ftserve.image_choice import USER
 from ftserve.stored import FOLDER, Stored
-from ftserve.targets import kubernetes_front, kubernetes_nodes, kubernetes_operations, yaml_text
+from ftserve.targets import (
+    kubernetes_front,
+    kubernetes_nodes,
+    kubernetes_operations,
+    kubernetes_pods,
+    yaml_text,
+)
 from ftserve.targets.kubernetes_pods import Pods, literal
 
 _RIGHTS = {
@@ -174,8 +180,7 @@ def _deployment(deployment: Deployment, cluster: Cluster) -> dict[str, Any]:
         "metadata": {"name": deployment.name, "labels": labels(deployment)},
         "spec": {
             **_replicas(cluster),
-            # A new pod would wait for the GPUs of the old one.
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "strategy": kubernetes_pods.ROLLOUT,
             # Longer than the start probe allows, so that a failed start shows its own reason first.
             "progressDeadlineSeconds": (START_PROBES + 10) * health.PERIOD_SECONDS,
             "selector": {"matchLabels": labels(deployment)},
@@ -206,6 +211,7 @@ def _pod(
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "automountServiceAccountToken": False,
+            **kubernetes_pods.ENDING,
             **cluster.pods.spec(),
             **_fetching(cluster),
             "containers": [_finding(each, cluster.stored) for each in containers],
@@ -295,6 +301,7 @@ def container(deployment: Deployment) -> dict[str, Any]:
         "startupProbe": {**_ready(), "failureThreshold": START_PROBES},
         "readinessProbe": {**_ready(), "failureThreshold": health.FAILURES},
         "livenessProbe": _alive(deployment),
+        "lifecycle": kubernetes_pods.LEAVING,
         "securityContext": _RIGHTS,
         "volumeMounts": [
             {"name": "shared-memory", "mountPath": "/dev/shm"},

@@ -6,10 +6,13 @@ from typing import Any
 
 from ftserve import front_options, health
 from ftserve.deployment import Deployment
+from ftserve.front import limits
 from ftserve.front.settings import LOOPBACK
-from ftserve.targets.kubernetes_pods import literal
+from ftserve.targets.kubernetes_pods import LEAVING, literal
 
 _VOLUME = "api-keys"
+# The tokenizer is loaded in a first process, here and in those for requests (front/settings.py, workers.py).
+_START_SECONDS = 3 * limits.START_SECONDS
 
 
 def container(deployment: Deployment, secret: str | None) -> dict[str, Any]:
@@ -27,6 +30,12 @@ def container(deployment: Deployment, secret: str | None) -> dict[str, Any]:
         "imagePullPolicy": "IfNotPresent",
         "args": [literal(word) for word in front.command(LOOPBACK, keys=secret is not None)],
         "ports": [{"name": "openai", "containerPort": front_options.PORT}],
+        # Its start has a time limit of its own, which must not end with a restart by the probe below.
+        "startupProbe": {
+            **_listens(),
+            "periodSeconds": health.PERIOD_SECONDS,
+            "failureThreshold": _START_SECONDS // health.PERIOD_SECONDS,
+        },
         "readinessProbe": {
             "httpGet": {"path": front_options.HEALTH, "port": "openai"},
             "periodSeconds": health.PERIOD_SECONDS,
@@ -35,10 +44,11 @@ def container(deployment: Deployment, secret: str | None) -> dict[str, Any]:
         },
         # It waits for its server, and is not started again for that.
         "livenessProbe": {
-            "tcpSocket": {"port": "openai"},
+            **_listens(),
             "periodSeconds": health.ALIVE_PERIOD_SECONDS,
             "failureThreshold": health.FAILURES,
         },
+        "lifecycle": LEAVING,
         "securityContext": {
             "readOnlyRootFilesystem": True,
             "allowPrivilegeEscalation": False,
@@ -47,6 +57,10 @@ def container(deployment: Deployment, secret: str | None) -> dict[str, Any]:
         "resources": {"limits": {"memory": f"{front_options.MEMORY_MEBIBYTES}Mi"}},
         "volumeMounts": mounts,
     }
+
+
+def _listens() -> dict[str, Any]:
+    return {"tcpSocket": {"port": "openai"}}
 
 
 def volume(secret: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ftbuild.errors import ConfigError
 from ftserve import node_group, several_nodes
+from ftserve.targets.kubernetes_pods import ROLLOUT
 
 KIND = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
 _SUFFIX = "-nodes"
@@ -80,10 +81,9 @@ def leader_worker_set(
             **replicas,
             # The leader is ready only after its workers.
             "startupPolicy": "LeaderCreated",
-            # A new group would wait for the GPUs of the old one.
             "rolloutStrategy": {
-                "type": "RollingUpdate",
-                "rollingUpdateConfiguration": {"maxSurge": 0, "maxUnavailable": 1},
+                "type": ROLLOUT["type"],
+                "rollingUpdateConfiguration": ROLLOUT["rollingUpdate"],
             },
             "leaderWorkerTemplate": {
                 "size": size,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ftbuild.errors import ConfigError
+from ftserve import health
 
 # Kubernetes' syntax of names, label keys and label values (its docs, "Labels and Selectors").
 _SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
@@ -15,6 +16,11 @@ _NAME = re.compile(rf"(?=.{{1,253}}$){_SUBDOMAIN}")
 _KEY = re.compile(rf"((?=[^/]{{1,253}}/){_SUBDOMAIN}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?")
 _VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+# A new pod would wait for the GPUs of the old one.
+ROLLOUT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+# A pod that ends first goes on answering, until no Service sends it anything more, and then ends its answers.
+LEAVING = {"preStop": {"exec": {"command": ["sleep", str(health.LEAVING_SECONDS)]}}}
+ENDING = {"terminationGracePeriodSeconds": health.LEAVING_SECONDS + health.STOP_SECONDS}
 # By these everything of a deployment is found.
 _OWN = ("app.kubernetes.io/name", "app.kubernetes.io/instance")
 

@@ -13,6 +13,7 @@ import yaml
 
 from ftbuild.errors import ConfigError
 from ftserve.deployment import Deployment, Options, Ports, decide
+from ftserve.front import limits
 from ftserve.front_options import Front
 from ftserve.image_choice import Image
 from ftserve.requirements import Needs
@@ -180,6 +181,51 @@ def test_kserve_runs_the_same_server_on_its_own_folder(deployment: Deployment) -
 def test_what_kserve_cannot_run_is_refused(storage: str, least: int, most: int, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         kserve.Service(storage, least, most)
+
+
+def test_a_name_leaves_room_for_what_kserve_puts_behind_it(deployment: Deployment) -> None:
+    storage = kserve.Service("pvc://models")
+    fits = replace(deployment, name="g" * (63 - len("-predictor")))
+    assert f"name: {fits.name}\n" in kserve.render(fits, storage)
+    with pytest.raises(ConfigError, match="too long for the Service that KServe makes") as refused:
+        kserve.render(replace(fits, name=f"{fits.name}g"), storage)
+    assert refused.value.hint == "at most 53 characters"
+
+
+def test_no_update_waits_for_gpus_that_it_is_to_free(deployment: Deployment) -> None:
+    rollout = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    assert documents(deployment)["Deployment"]["spec"]["strategy"] == rollout
+    *_, service = yaml.safe_load_all(kserve.render(deployment, kserve.Service("pvc://models")))
+    assert service["spec"]["predictor"]["deploymentStrategy"] == rollout
+
+
+# Seconds that a server waits for its answers (tritonserver --exit-timeout-secs), and so the front, which then
+# waits for calls whose clients have left.
+SERVER, FRONT = 30, 30 + 20
+
+
+def test_a_pod_that_ends_still_answers_what_comes_and_what_is_under_way(deployment: Deployment) -> None:
+    front = Front("front:1", "gpt", 50256, 1024, None)
+    for described in (deployment, replace(deployment, front=front)):
+        pod = documents(described)["Deployment"]["spec"]["template"]["spec"]
+        for container in pod["containers"]:
+            program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+            assert program == "sleep"
+            assert pod["terminationGracePeriodSeconds"] - int(seconds) > max(SERVER, FRONT)
+    _, runtime, service = yaml.safe_load_all(kserve.render(deployment, kserve.Service("pvc://models")))
+    (container,) = runtime["spec"]["containers"]
+    waits = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert service["spec"]["predictor"]["terminationGracePeriodSeconds"] - waits > SERVER
+
+
+def test_a_front_that_takes_its_time_to_start_is_not_started_again(deployment: Deployment) -> None:
+    front = Front("front:1", "gpt", 50256, 1024, None)
+    pod = documents(replace(deployment, front=front))["Deployment"]["spec"]["template"]["spec"]
+    (container,) = [each for each in pod["containers"] if each["name"] == "openai"]
+    probe = container["startupProbe"]
+    assert probe["tcpSocket"] == container["livenessProbe"]["tcpSocket"]
+    # Its first process, itself, and those for requests load the tokenizer.
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 3 * limits.START_SECONDS
 
 
 def test_kserves_pods_have_no_place_for_the_front(deployment: Deployment) -> None:

@@ -47,6 +47,7 @@ def test_of_several_templates_the_default_counts(tmp_path: Path) -> None:
 
 def test_without_a_template_there_is_none(tmp_path: Path) -> None:
     assert chat.read(tmp_path) is None
+    (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / chat.CONFIG).write_text("{}")
     assert chat.read(tmp_path) is None
     assert chat.end_token(tmp_path) is None
@@ -107,7 +108,7 @@ def test_the_files_are_those_of_checkpoints_and_so_are_the_names_of_tokens(tmp_p
     (tmp_path / "chat_template.jinja").write_text("".join(f"{{{{ {n} }}}}" for n in (*names, "cls_token")))
     found = chat.read(tmp_path)
     assert found is not None
-    assert found.render([]) == "<bos_token><eos_token><unk_token><pad_token>"
+    assert found.render([]) == "<bos_token><eos_token><unk_token><pad_token><cls>"
     assert chat.end_token(tmp_path) == "<eos_token>"
 
 
@@ -189,11 +190,38 @@ def test_templates_without_a_default_are_none(tmp_path: Path, named: Any) -> Non
 
 @pytest.mark.parametrize(
     ("written", "text"),
-    [("</s>", "</s>"), ({"content": "</s>", "lstrip": True}, "</s>"), (None, None), ({}, None), (5, None)],
+    [("</s>", "</s>"), ({"content": "</s>", "lstrip": True}, "</s>"), (None, None)],
 )
 def test_a_token_is_a_text_or_an_object_with_one(tmp_path: Path, written: object, text: str | None) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / chat.CONFIG).write_text(json.dumps({"eos_token": written}))
     assert chat.end_token(tmp_path) == text
+
+
+@pytest.mark.parametrize("written", [{}, 5, {"content": 5}])
+def test_what_is_no_token_is_refused(tmp_path: Path, written: object) -> None:
+    (tmp_path / chat.CONFIG).write_text(json.dumps({"eos_token": written, "chat_template": "a"}))
+    for reader in (chat.read, chat.end_token):
+        with pytest.raises(ConfigError, match="is not a token"):
+            reader(tmp_path)
+
+
+def test_a_template_gets_the_tokens_that_another_file_or_the_class_names(tmp_path: Path) -> None:
+    """transformers' special_tokens_map, which apply_chat_template hands to the template."""
+    roles = ("bos_token", "eos_token", "unk_token", "sep_token")
+    source = "".join(f"{{{{ {role} }}}}" for role in roles) + "{{ additional_special_tokens | join('+') }}"
+    (tmp_path / chat.CONFIG).write_text(json.dumps({"chat_template": source}))
+    named = {
+        "bos_token": {"content": "<b>"},
+        "sep_token": "<sep>",
+        "additional_special_tokens": ["<x>", "<y>"],
+    }
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(named))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    found = chat.read(tmp_path)
+    assert found is not None
+    assert found.render([]) == "<b><|endoftext|><|endoftext|><sep><x>+<y>"
+    assert chat.end_token(tmp_path) == "<|endoftext|>"
 
 
 @pytest.mark.parametrize(

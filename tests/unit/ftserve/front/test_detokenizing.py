@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -186,3 +188,54 @@ def test_stop_sequences_end_a_text_wherever_they_are_cut() -> None:
     finder = StopFinder(["aa"])
     assert [finder.push("a"), finder.push("b"), finder.push("a")] == ["", "ab", ""]
     assert (finder.push("a"), finder.has_match) == ("", True)
+
+
+NAMES = {1: "<s>", 2: "</s>"}
+SEQUENCES = ["a<s>b", "<s>", "</s>a", "ab", "ba", "s></s>a", "a<s></s>", "<s><s>", "b</s>b"]
+
+
+def until(parts: Sequence[tuple[str, int]], stops: Sequence[str]) -> tuple[str, bool]:
+    """The text before the first stop sequence, of all of it and of all of it with the names in it."""
+    text, named, places = "", "", []
+    for part, token in parts:
+        text += part
+        named += part + NAMES.get(token, "")
+        places += [*range(len(text) - len(part), len(text)), *[len(text)] * len(NAMES.get(token, ""))]
+        found = [
+            places[named.find(stop)] if "s>" in stop else text.find(stop)
+            for stop in stops
+            if stop in (named if "s>" in stop else text)
+        ]
+        if found:
+            return text[: min(found)], True
+    return text, False
+
+
+def test_stop_sequences_with_special_tokens_end_a_text_as_if_all_of_it_were_known() -> None:
+    chance = random.Random(5)
+    matches = 0
+    for _ in range(5000):
+        parts = [
+            ("".join(chance.choices("ab<s>/", k=chance.choice([0, 1, 1, 2]))), chance.choice([0, 0, 1, 2]))
+            for _ in range(8)
+        ]
+        stops = chance.sample(SEQUENCES, chance.choice([1, 2, 3]))
+        finder = StopFinder(stops, NAMES)
+        text = ""
+        for part, token in parts:
+            text += finder.push(part, token)
+        text += finder.finish()
+        assert (text, finder.has_match) == until(parts, stops), (parts, stops)
+        matches += finder.has_match
+    assert 1000 < matches < 4000
+
+
+def test_special_tokens_without_end_take_no_time_that_grows() -> None:
+    finder = StopFinder(["a<s>b", "ab"], NAMES)
+    assert finder.push("a") == ""
+    start = time.process_time()
+    for _ in range(20_000):
+        finder.push("", 1)
+    assert time.process_time() - start < 10
+    assert finder.push("b", 0) == ""
+    assert finder.has_match

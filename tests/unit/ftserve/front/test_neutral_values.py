@@ -13,6 +13,7 @@ import pytest
 from ftserve.front import bodies
 from ftserve.front.failures import Failure
 from ftserve.front.requests import Chat, Completion, Embeddings
+from testing import ROOT
 
 REQUIRED: dict[type[Any], dict[str, Any]] = {
     Completion: {"prompt": "a", "model": "m"},
@@ -131,6 +132,12 @@ def test_no_other_name_is_taken_as_nothing(form: type[Any]) -> None:
 def test_names_that_change_no_answer_are_taken_with_any_value(form: type[Any]) -> None:
     for name in IGNORED if form is not Embeddings else {"priority", "request_id", "user"}:
         assert read(form, **{name: {"any": ["value"]}}) == read(form)
+
+
+def test_every_name_that_is_ignored_is_in_the_documentation() -> None:
+    said = (ROOT / "docs/ftserve/openai.md").read_text()
+    for form in REQUIRED:
+        assert {name for name in form._ignored if f"`{name}`" not in said} == set()
 
 
 def test_what_is_left_out_hides_nothing_that_follows() -> None:

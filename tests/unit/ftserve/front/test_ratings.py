@@ -72,6 +72,40 @@ def test_a_token_of_any_rank_has_its_log_probability(asked: Front) -> None:
     assert found[1:] == pytest.approx(wanted, abs=1e-3)
 
 
+def test_a_prompt_that_fills_the_context_is_rated_and_has_no_answer(asked: Front) -> None:
+    full: dict[str, Any] = {"prompt": [65] * 128, "echo": True, "logprobs": 0, "temperature": 0}
+    said = asked.post("completions", **full, max_tokens=0).json()
+    assert len(said["choices"][0]["logprobs"]["token_logprobs"]) == 128
+    for body in ({**full, "max_tokens": 1}, {**full, "prompt": [65] * 129, "max_tokens": 0}):
+        refused = asked.post("completions", **body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
+    assert "129 tokens of the prompt and 0 of the answer are more than the 128" in refused.text
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_ratings_are_numbers_of_json_or_the_failure_of_the_server(
+    tokenizer: Path, tmp_path: Path, streamed: bool
+) -> None:
+    """A token that cannot come has the log-probability that vLLM gives it, and NaN is no answer."""
+    only = [0.0 if token == 65 else -math.inf for token in range(VOCABULARY)]
+
+    def model(before: Sequence[int]) -> list[float]:
+        return only if before[0] == 65 else [math.nan] * VOCABULARY
+
+    wishes = {"max_tokens": 1, "temperature": 0, "logprobs": 4, "stream": streamed}
+    with (
+        rated_server.serve(model, VOCABULARY) as (_, address),
+        front(address, tokenizer, tmp_path / "log") as asked,
+    ):
+        text = asked.post("completions", prompt="A", **wishes).text
+        said = json.loads(text.removeprefix("data: ").partition("\n\n")[0], parse_constant=pytest.fail)
+        best = said["choices"][0]["logprobs"]["top_logprobs"][0]
+        assert (best.pop("A"), {*best.values()}) == (0, {-9999.0})
+        broken = asked.post("completions", prompt="B", **wishes)
+        assert (broken.status_code, broken.json()["error"]["type"]) == (500, "server_error")
+        assert broken.json()["error"]["message"] == "the Triton server failed"
+
+
 def test_the_token_that_is_never_banned_has_its_own(asked: Front) -> None:
     row = [65, 0, 0, 66]
     said = asked.post("completions", prompt=row, max_tokens=0, echo=True, logprobs=1, temperature=0).json()
@@ -121,6 +155,9 @@ def test_tokens_are_made_and_unmade(asked: Front) -> None:
 
     made = post("tokenize", prompt="a\u00e9b")
     assert made == {"count": 4, "max_model_len": 128, "tokens": list("a\u00e9b".encode())}
+    named = post("tokenize", prompt="a\u00e9b", return_token_strs=True)
+    assert named == {**made, "token_strs": ["a", "\u00c3", "\u00a9", "b"]}
+    assert post("tokenize", prompt="a", return_token_strs=1)["error"]["param"] == "return_token_strs"
     assert post("detokenize", tokens=made["tokens"]) == {"prompt": "a\u00e9b"}
     chat = [{"role": "user", "content": "Hi"}]
     assert post("tokenize", messages=chat, model="tiny")["tokens"] == list(b"Hi")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import socket
 import subprocess
@@ -95,6 +96,29 @@ def test_a_malformed_body_is_a_400(asked: Front, body: bytes) -> None:
 def test_a_body_of_another_type_is_named(asked: Front) -> None:
     refused = post(asked, b'{"model": "tiny", "prompt": "a"}', **{"Content-Type": "text/plain"})
     assert "Content-Type: application/json" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "identity, deflate", "aws-chunked"])
+def test_a_compressed_body_is_a_415_that_says_what_is_read(asked: Front, coding: str) -> None:
+    body = gzip.compress(b'{"model": "tiny", "prompt": "a"}')
+    refused = post(asked, body, **{"Content-Encoding": coding})
+    assert (refused.status_code, refused.headers["Accept-Encoding"]) == (415, "identity")
+    assert refused.json()["error"]["type"] == "invalid_request_error"
+    assert "uncompressed" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("coding", [b"gzip, chunked", b"gzip\r\nTransfer-Encoding: chunked"])
+def test_a_body_that_is_compressed_for_its_way_is_a_501(asked: Front, coding: bytes) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head += b"Authorization: Bearer %b\r\nTransfer-Encoding: %b\r\n\r\n" % (KEY.encode(), coding)
+    answered = raw(asked, head + b"2\r\n{}\r\n0\r\n\r\n")
+    assert answered.startswith(b"HTTP/1.1 501 ")
+    assert b"Transfer-Encoding other than chunked" in answered
+
+
+@pytest.mark.parametrize("coding", ["", "identity", "Identity"])
+def test_a_body_that_says_to_be_as_it_is_is_read(asked: Front, coding: str) -> None:
+    assert post(asked, b'{"prompt": 5}', **{"Content-Encoding": coding}).json()["error"]["param"] == "prompt"
 
 
 def test_a_wrong_value_is_named_and_neither_told_nor_logged(asked: Front) -> None:

@@ -184,3 +184,50 @@ def test_a_template_that_takes_too_long_to_compile_ends_the_start(
 def test_a_worker_is_told_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, keys.KEY_VARIABLE, "0123456789abcdef")
     assert keys.KEY_VARIABLE not in workers._environment()
+
+
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+BLANKS = {"type": "Split", "pattern": {"String": " "}, "behavior": "Removed", "invert": False}
+MASK = {"content": "<m>", "single_word": False, "lstrip": False, "normalized": False, "special": True}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"added_tokens": [{**MASK, "id": 258, "rstrip": True}]}, id="an added token takes them"),
+        pytest.param({"pre_tokenizer": {"type": "WhitespaceSplit"}}, id="they end words"),
+        pytest.param(
+            {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BLANKS, BYTES]}}, id="they are removed"
+        ),
+        pytest.param({"pre_tokenizer": None}, id="the model does not know them"),
+        pytest.param(
+            {
+                "pre_tokenizer": None,
+                "added_tokens": [],
+                "model": {"type": "WordLevel", "vocab": {"<?>": 0, "a": 1}, "unk_token": "<?>"},
+            },
+            id="the model knows no such word",
+        ),
+    ],
+)
+def test_a_text_of_many_blanks_is_as_long_as_its_tokens(changed: dict[str, Any], tmp_path: Path) -> None:
+    made = folder(tmp_path, None)
+    file = made / "tokenizer.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changed}))
+    text = "<m>" + " " * 100_000
+
+    async def work(made: Any) -> Any:
+        return await made.texts([text], "prompt", limit=50)
+
+    found = run(made, work)
+    assert 0 < found.lengths[0] <= 3
+    assert len(found.rows[0]) == found.lengths[0]
+
+
+def test_a_text_that_is_too_long_by_its_characters_is_not_cut_into_tokens(tmp_path: Path) -> None:
+    """Each token of this tokenizer has at most the 15 characters of <|startoftext|>."""
+
+    async def work(made: Any) -> Any:
+        return await made.texts([" " * 10_000], "prompt", limit=50)
+
+    assert run(folder(tmp_path, None), work).lengths == [10_000 // len("<|startoftext|>")]
