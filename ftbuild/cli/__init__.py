@@ -6,4 +6,7 @@ modules again, in a third of its time. Here the setting of Python itself counts.
 
 import sys
 
+from ftbuild.cli import early
+
+early.listen()
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)

@@ -84,13 +84,14 @@ class Command(Task):  # type: ignore[type-arg]  # generic in Invoke's stubs only
 
     def _run(self, values: Mapping[str, Any]) -> int | None:
         self.idle.refuse(self.signature, values)
-        try:
-            return self.function(**self.signature.arguments(values))
-        except FtbuildError as failure:
-            option = self._configuration
-            if failure.hint and option and option.is_given(values):
-                failure.hint = hints.of(failure.hint, values[option.name])
-            raise
+        option = self._configuration
+        folder = values[option.name] if option and option.is_given(values) else None
+        with hints.about(folder):
+            try:
+                return self.function(**self.signature.arguments(values))
+            except FtbuildError as failure:
+                failure.hint = failure.hint and hints.as_shown(failure.hint)
+                raise
 
 
 def command(

@@ -20,11 +20,14 @@ from invoke.util import helpline
 
 from ftbuild.cli import streams, words_of_commands
 from ftbuild.cli.command import Command
-from ftbuild.errors import ConfigError
+from ftbuild.errors import ConfigError, FtbuildError
+from ftbuild.host import failures
 from ftbuild.text import terminal
 
 _UNKNOWN = re.compile(r"No idea what '(?P<word>.*)' is!")
 _ABSENT = re.compile(r"'(?P<command>.*)' did not receive required positional arguments: (?P<names>.*)")
+_BARE = re.compile(r"Flag <Argument: (?P<name>[\w-]+).*> needed value and was not given one!")
+_LIST_FORMATS = ("flat", "nested", "json")
 
 
 class Namespace(Collection):
@@ -53,37 +56,63 @@ class Namespace(Collection):
 
 def adjust(namespace: Namespace) -> None:
     """Change Invoke's program, once for this process, to list the groups of `namespace`."""
-    if getattr(Program, "_ftbuild_adjusted", False):
-        return
+    guard()
+    _change("_ftbuild_adjusted", {"list_flat": _with_headings(Program.list_flat, namespace)})
+
+
+def guard() -> None:
+    """Change Invoke's program, once for this process, to fail as commands do, with help anywhere."""
     changes = {
-        "parse_tasks": _with_usage_errors(Program.parse_tasks, check=_require_options),
-        "parse_cleanup": _with_usage_errors(Program.parse_cleanup),
+        "create_config": _with_readable_settings(Program.create_config),
+        "parse_core": _with_usage_errors(_with_numbers(Program.parse_core)),
+        "parse_collection": _with_usage_errors(Program.parse_collection),
+        "parse_tasks": _with_usage_errors(_with_numbers(Program.parse_tasks), _help, _require_options),
+        "parse_cleanup": _with_usage_errors(Program.parse_cleanup, _require_format),
         "update_config": _with_readable_settings(Program.update_config),
-        "list_flat": _with_headings(Program.list_flat, namespace),
-        "_ftbuild_adjusted": True,
     }
-    for name, change in changes.items():
-        setattr(Program, name, change)
+    _change("_ftbuild_guarded", changes)
 
 
-def _with_usage_errors(
-    original: Callable[[Any], None], check: Callable[[Any], None] = lambda program: None
-) -> Callable[[Any], None]:
+def _change(mark: str, changes: Mapping[str, Callable[..., None]]) -> None:
+    """Change methods of Invoke's program unless the mark says that it was done."""
+    if not getattr(Program, mark, False):
+        for name, change in {**changes, mark: True}.items():
+            setattr(Program, name, change)
+
+
+def _with_usage_errors(original: Callable[..., None], *before: Callable[[Any], None]) -> Callable[..., None]:
     @functools.wraps(original)
-    def checked(program: Any) -> None:
+    def checked(program: Any, *arguments: Any) -> None:
         streams.prepare()
         try:
-            _help(program)
-            check(program)
-            original(program)
+            with failures.reported():
+                for act in before:
+                    act(program)
+                original(program, *arguments)
+        except FtbuildError as failure:
+            raise _ended(failure) from failure
         except ParseError as wrong:
-            raise _usage_error(_explained(str(wrong), program.collection)) from wrong
+            raise _ended(_explained(str(wrong), getattr(program, "collection", None))) from wrong
         except Exit as wrong:  # an unknown collection after --list
             if wrong.message and wrong.code == 1:
-                raise _usage_error(ConfigError(wrong.message)) from wrong
+                raise _ended(ConfigError(wrong.message)) from wrong
             raise
 
     return checked
+
+
+def _with_numbers(original: Callable[..., None]) -> Callable[..., None]:
+    """Refuse a text as a number of an option of Invoke's own, such as -T."""
+
+    @functools.wraps(original)
+    def parsed(program: Any, *arguments: Any) -> None:
+        try:
+            original(program, *arguments)
+        except ValueError as wrong:
+            problem = f"an option of Invoke itself needs another value: {terminal.printable(str(wrong))}"
+            raise ConfigError(problem, hint="invoke --help lists them") from wrong
+
+    return parsed
 
 
 def _help(program: Any) -> None:
@@ -110,12 +139,12 @@ def _with_readable_settings(original: Callable[..., None]) -> Callable[..., None
         except Exception as broken:
             hint = "look at the options -f and -T of Invoke, and at its variables INVOKE_*"
             problem = f"Invoke's own settings cannot be read: {terminal.printable(str(broken))}"
-            raise _usage_error(ConfigError(problem, hint=hint)) from broken
+            raise _ended(ConfigError(problem, hint=hint)) from broken
 
     return updated
 
 
-def _usage_error(error: ConfigError) -> Exit:
+def _ended(error: FtbuildError) -> Exit:
     return Exit(f"error: {error}", code=error.exit_code)
 
 
@@ -137,6 +166,13 @@ def _require_options(program: Any) -> None:
             raise ParseError(f"No idea what {option!r} is!")
 
 
+def _require_format(program: Any) -> None:
+    """Raise ConfigError for a format that Invoke's list does not have: it looks for a method of that name."""
+    if (name := program.args["list-format"].value) not in _LIST_FORMATS:
+        formats = ", ".join(_LIST_FORMATS)
+        raise ConfigError(f"--list-format {terminal.quoted(name)} is unknown", hint=f"one of: {formats}")
+
+
 def _explained(complaint: str, collection: Any) -> ConfigError:
     """Return the parser's complaint in plain words, with what may have been meant."""
     if unknown := _UNKNOWN.fullmatch(complaint):
@@ -146,13 +182,15 @@ def _explained(complaint: str, collection: Any) -> ConfigError:
     if absent := _ABSENT.fullmatch(complaint):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in re.findall(r"'(\w+)'", absent["names"]))
         return ConfigError(f"{absent['command']} needs {flags}", hint=f"invoke --help {absent['command']}")
+    if bare := _BARE.fullmatch(complaint):
+        return ConfigError(f"--{bare['name']} needs a value")
     return ConfigError(complaint)
 
 
 def _hint(word: str, collection: Any) -> str:
     if word.startswith("-"):
         return "invoke --help COMMAND lists its options; there are no short ones"
-    names = list(collection.task_names)
+    names = list(collection.task_names) if collection else []
     moved = [name for name in names if name.rpartition(".")[2] == word]
     near = moved or difflib.get_close_matches(word, names, n=3)
     return f"did you mean {' or '.join(near)}?" if near else "invoke --list shows the commands"

@@ -4,7 +4,8 @@ Everything that commands print passes here, so text of others is made harmless h
 and SBOMs, words of servers, logs of programs. Only a program that draws on the terminal itself does not.
 
 A command goes on when nobody reads its output any more (`| head`): its work and its exit code stay what they
-are. One whose terminal is closed ends, and cleans up first.
+are. One whose terminal is closed ends, and cleans up first. Where standard output cannot be written, on a
+full disk for instance, a command fails; messages that cannot be written are dropped.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
+from ftbuild.cli import hints
 from ftbuild.text import terminal
 
 # A pipe without a reader, a terminal that was closed.
@@ -21,33 +25,29 @@ _GONE = (errno.EPIPE, errno.EIO)
 
 
 class _Tolerant:
-    """A text stream without control codes, which discards what it is given once its reader has gone."""
+    """A text stream without control codes, which discards what it is given once its reader has gone.
 
-    def __init__(self, stream: TextIO) -> None:
+    One for `messages` discards what cannot be written for any other reason, too.
+    """
+
+    def __init__(self, stream: TextIO, *, messages: bool) -> None:
         self._stream = stream
+        self._messages = messages
 
     def write(self, text: str) -> int:
         """Write without control codes, or discard."""
-        self.draw(terminal.safe(text))
+        self.draw(terminal.safe(hints.printed(text)))
         return len(text)
 
     def draw(self, text: str) -> None:
         """Write as it is, or discard: for what has colours, and quotes others without their control codes."""
-        try:
+        with self._tolerated():
             self._stream.write(text)
-        except OSError as gone:
-            if gone.errno not in _GONE:
-                raise
-            self._discard()
 
     def flush(self) -> None:
         """Flush, or discard."""
-        try:
+        with self._tolerated():
             self._stream.flush()
-        except OSError as gone:
-            if gone.errno not in _GONE:
-                raise
-            self._discard()
 
     @property
     def drawing(self) -> TextIO:
@@ -56,6 +56,15 @@ class _Tolerant:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+    @contextmanager
+    def _tolerated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as failed:
+            self._discard()
+            if failed.errno not in _GONE and not self._messages:
+                raise
 
     def _discard(self) -> None:
         # What is left in the buffer is written when Python ends: it needs somewhere to go.
@@ -74,4 +83,4 @@ def prepare() -> None:
             stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  lives as long as the program
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
-        setattr(sys, name, _Tolerant(stream))
+        setattr(sys, name, _Tolerant(stream, messages=name == "stderr"))

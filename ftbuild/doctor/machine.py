@@ -75,7 +75,10 @@ def render(checks: Sequence[CheckResult], output: str) -> str:
     """Return the checks as a table (`human`), or as a JSON list of name, state, found and hint (`json`)."""
     if output != "json":
         return results.render(checks)
-    records = [{"name": r.check, "state": r.state.value, "found": r.detail, "hint": r.hint} for r in checks]
+    records = [
+        {"name": r.check, "state": r.state.value, "found": r.detail, "hint": results.as_shown(r.hint)}
+        for r in checks
+    ]
     return json.dumps(records, indent=2)
 
 

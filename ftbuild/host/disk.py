@@ -11,6 +11,10 @@ from pathlib import Path
 from ftbuild.errors import HostError
 from ftbuild.text.units import GIB
 
+ROOM = (
+    "free some space (invoke clean), or put FTBUILD_CACHE (sources) or FTBUILD_WORK (builds) on another disk"
+)
+
 
 def free_bytes(folder: Path) -> int:
     """Return the bytes that are free on the file system where `folder` is, or would be made."""
@@ -45,8 +49,7 @@ def full(folder: Path) -> HostError:
     return HostError(
         f"the disk is full: {free_bytes(folder) / 1e6:.1f} MB are free",
         where=str(folder),
-        hint="free some space (invoke clean), or put FTBUILD_CACHE (sources) or FTBUILD_WORK (builds) on "
-        "another disk",
+        hint=ROOM,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,8 +46,19 @@ def _unusable(failure: OSError) -> HostError:
     if disk.is_full(failure):
         # A write has no name: what the output goes to may be full, on another disk than any folder of ours.
         return disk.full(Path(where)) if where else HostError(_FULL, hint=_ROOM)
+    if failure.errno == errno.ENOENT and not _has_working_folder():
+        what = "the folder in which this command was started no longer exists"
+        return HostError(what, where=where, hint="change to another folder (cd), and run it again")
     hint = _WRITABLE if failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else None
     return HostError(f"cannot use a file or folder: {failure.strerror}", where=where, hint=hint)
+
+
+def _has_working_folder() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109  Path.cwd() is the same call
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _is_interrupted(failure: BaseException) -> bool:

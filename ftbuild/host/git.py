@@ -89,9 +89,11 @@ def git(
             check=check,
         )
     except CommandFailed as failed:
-        folder = cwd or Path.cwd()
-        if _NO_SPACE in failed.result.stderr or _is_full(folder):
-            raise disk.full(folder) from failed
+        is_said = _NO_SPACE in failed.result.stderr
+        if cwd and (is_said or _is_full(cwd)):
+            raise disk.full(cwd) from failed
+        if is_said:  # git names the folder, which is on another disk than the user perhaps
+            raise HostError("the disk is full", where=last_line(failed), hint=disk.ROOM) from failed
         raise
 
 

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
 from ftbuild.nightly import record
 from ftbuild.nightly.record import NightlyRun, PastRun
+from ftbuild.text.reporter import Reporter
 
 FOLDER = "nights"
 KEPT = 30
 REMEMBERED = 14
 # In records of earlier versions.
 UNKNOWN = ""
+_ID = "%Y-%m-%dT%H-%M-%SZ"
+
+
+def new_id(work: Path, now: datetime, report: Reporter) -> str:
+    """Return the id of a run that begins: its time, or the second after the last run where that is later.
+
+    Order is by id, so where the clock has gone back, this run would not be the last one: another would be
+    resumed, and this one be forgotten first.
+    """
+    begun = now.astimezone(UTC).replace(microsecond=0)
+    for folder in folders(work):
+        with contextlib.suppress(ValueError):
+            begun = max(begun, datetime.strptime(folder.name, _ID).replace(tzinfo=UTC) + timedelta(seconds=1))
+    name = begun.strftime(_ID)
+    if begun > now + timedelta(seconds=1):
+        report(f"the clock is behind the last nightly run: this one is called {name} all the same")
+    return name
 
 
 def folders(work: Path) -> list[Path]:

@@ -198,7 +198,8 @@ class PastRun:
 
 @dataclass(frozen=True)
 class NightlyRun:
-    """One run over the matrix. `id` is its start in UTC, sortable; `started` the same in RFC 3339.
+    """One run over the matrix. `id` is its start in UTC, later than that of each run before; `started` is the
+    time by the machine's clock, in RFC 3339.
 
     `jobs` are those of all builders; `builders` are the named ones, none for the engine's own. `config` is
     the folder of the configuration, below the checkout where it lies there; empty: not known.

@@ -130,7 +130,7 @@ def _begin(request: Request, options: NightlyOptions, info: Mapping[str, Any]) -
     config = _recorded(request.config.folder)
     now = datetime.now(UTC)
     run = NightlyRun(
-        id=now.strftime("%Y-%m-%dT%H-%M-%SZ"),
+        id=history.new_id(work, now, to_stderr),
         started=now.isoformat(timespec="seconds"),
         seconds=0.0,
         exit_code=0,

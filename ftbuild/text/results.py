@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -42,6 +43,27 @@ class CheckResult:
         return f"{self.check} ({self.subject})" if self.subject else self.check
 
 
+class _Telling:
+    """How hints are told: commands add the options that they were given."""
+
+    change: Callable[[str], str] | None = None
+
+
+@contextmanager
+def telling(change: Callable[[str], str]) -> Iterator[None]:
+    """Change the hints that are shown within the block; those of records stay."""
+    before, _Telling.change = _Telling.change, change
+    try:
+        yield
+    finally:
+        _Telling.change = before
+
+
+def as_shown(hint: str) -> str:
+    """Return a hint as it is shown."""
+    return _Telling.change(hint) if _Telling.change else hint
+
+
 def failed(results: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
     """Return the results whose state is `FAIL`."""
     return tuple(result for result in results if result.state is State.FAIL)
@@ -68,7 +90,7 @@ def render(results: Sequence[CheckResult], *, subject: str = "Subject") -> str:
             result.state.value,
             result.check,
             *([result.subject] if with_subject else []),
-            result.detail if result.hint in ("", after) else f"{result.detail}\n-> {result.hint}",
+            result.detail if result.hint in ("", after) else f"{result.detail}\n-> {as_shown(result.hint)}",
         )
         for result, after in zip(results, following, strict=True)
     ]

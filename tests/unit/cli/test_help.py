@@ -94,3 +94,20 @@ def test_bootstrap_prepares_nothing_for_help(arguments: list[str], tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert "./bootstrap demo" in done.stdout
     assert list(tmp_path.iterdir()) == [script]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["-T", "x", "matrix"], ["matrix", "-T", "x"], ["--list-depth", "x", "--list"],
+     ["--list-format", "x", "--list"], ["matrix", "-f"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_wrong_value_of_an_option_of_invokes_own_is_a_mistake(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        Program(namespace=tasks.namespace).run(["invoke", *words])
+    shown = capsys.readouterr()
+    assert (ended.value.code, shown.out) == (2, "")
+    assert shown.err.startswith("error: ")
+    assert "<Argument" not in shown.err

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,17 @@ def test_a_full_place_without_a_name_is_not_said_to_be_the_folder_that_is_here()
         raise OSError(errno.ENOSPC, "No space left on device")
     assert failed.value.where is None
     assert " MB are free" not in str(failed.value)
+
+
+def test_a_working_folder_that_is_gone_is_named_as_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(HostError, match="started no longer exists") as failed, failures.reported():
+        Path("file").absolute()
+    assert "cd" in str(failed.value.hint)
 
 
 def test_other_failures_stay_what_they_are() -> None:

@@ -99,3 +99,26 @@ def test_the_cause_of_a_failure_is_named_and_not_its_consequence(tmp_path: Path)
     with pytest.raises(CommandFailed) as failed:
         git("ls-remote", (tmp_path / "nowhere").as_uri())
     assert "does not appear to be a git repository" in last_line(failed.value)
+
+
+def test_a_full_disk_is_the_one_that_git_names_and_not_that_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "fatal: cannot mkdir /small/ft.git: No space left on device"
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 128\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(HostError, match="the disk is full") as failed:
+        git("init", "--bare", "/small/ft.git")
+    assert failed.value.where == said
+    assert "MB are free" not in failed.value.what
+
+
+def test_other_failures_of_git_are_no_full_disk_wherever_the_user_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No byte is free in /proc."""
+    monkeypatch.chdir("/proc")
+    with pytest.raises(CommandFailed, match="not appear to be a git repository"):
+        git("ls-remote", "/nowhere/at.git")

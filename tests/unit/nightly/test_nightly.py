@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from ftbuild.plan import Plan
 from ftbuild.text.results import CheckResult
 from ftbuild.text.results import State as CheckState
 from testing import recorded_runs
+from tests.unit.nightly.conftest import Night
 from tests.unit.test_plan import plan_of
 
 GIB = 2**30
@@ -268,3 +270,29 @@ def test_old_runs_are_deleted_with_their_logs(tmp_path: Path) -> None:
     history.forget(tmp_path)
     assert [folder.name for folder in history.folders(tmp_path)] == [run.id for run in made[3:]]
     assert not log.exists()
+
+
+def test_a_run_that_begins_after_the_clock_went_back_is_still_the_last_and_kept(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs of a month ahead, as many as are kept: the clock was wrong, and has been set right since."""
+    ahead = datetime.now(UTC) + timedelta(days=30)
+    times = [ahead + timedelta(hours=n) for n in range(history.KEPT)]
+    wrote(night.work, *(replace(recorded_runs.good(), id=f"{t:%Y-%m-%dT%H-%M-%SZ}") for t in times))
+    done = night.run(registry=None)
+    assert "the clock is behind the last nightly run" in capsys.readouterr().err
+    assert history.last(night.work) == (night.work / history.FOLDER / done.id, done)
+    assert datetime.fromisoformat(done.started) < ahead
+    assert night.run(registry=None, resume=True).id == done.id
+
+
+def test_two_runs_of_one_second_have_a_record_each(tmp_path: Path) -> None:
+    now = datetime(2026, 10, 1, 1, 17, 0, 900_000, tzinfo=UTC)
+    said: list[str] = []
+    first = history.new_id(tmp_path, now, said.append)
+    wrote(tmp_path, replace(recorded_runs.good(), id=first))
+    assert (first, history.new_id(tmp_path, now, said.append)) == (
+        "2026-10-01T01-17-00Z",
+        "2026-10-01T01-17-01Z",
+    )
+    assert not said
