@@ -34,10 +34,16 @@ WORKDIR /opt/tritonserver
 FROM ${DEVEL} AS thinned
 RUN cd /usr/lib/x86_64-linux-gnu \
     && rm libcublas* libcufft* libcurand* libcusolver* libcusparse* libnpp* libnvjpeg* libnvperf* libnvptxcompiler* \
-    libnvrtc* libcupti* liblapack_static* lib?san.so.* \
-    && rm /usr/bin/*-lto-dump-* /usr/lib/gcc/*/*/lto1 /usr/lib/gcc/*/12/cc1 /usr/lib/gcc/*/12/f951
+    libnvrtc* libcupti* liblapack_static* lib?san.so.* nvidia/current/libnvidia-ptxjitcompiler.so.* \
+    && rm /usr/bin/*-lto-dump-* /usr/lib/gcc/*/*/lto1 /usr/lib/gcc/*/12/cc1 /usr/lib/gcc/*/12/f951 \
+    && rm -r /usr/bin/nvdisasm /usr/bin/compute-sanitizer /usr/lib/nvidia-cuda-toolkit/compute-sanitizer \
+    /usr/lib/python3*/config-*/libpython*.a
 COPY --from=nccl /nccl/libnccl.so.2 /usr/local/lib/libnccl.so.2
-RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
+# The recipe installs PyPI's Ninja, which starts a Python for each program that CMake tries to compile while it configures.
+# This name comes before it in PATH, and leads to the program in that package.
+RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache \
+    && ln -s "$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ninja/data/bin/ninja" \
+    /usr/local/sbin/ninja
 
 FROM scratch AS devel
 COPY --from=thinned / /

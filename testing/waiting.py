@@ -13,16 +13,23 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 100.0
+# Of the processor's time, what looking may take: programs that a test waits for need the rest.
+LOOKING = 0.1
 
 
 def until(is_so: Callable[[], object], seconds: float = SECONDS, *, pause: float = 0.02) -> bool:
-    """Wait until a condition is true, at most so many seconds; return whether it is."""
+    """Wait until a condition is true, at most so many seconds; return whether it is.
+
+    It is looked at every `pause` seconds, and less often where looking is work.
+    """
     deadline = time.monotonic() + seconds
-    while not is_so():
+    while True:
+        before = time.thread_time()
+        if is_so():
+            return True
         if time.monotonic() > deadline:
             return False
-        time.sleep(pause)
-    return True
+        time.sleep(max(pause, (time.thread_time() - before) / LOOKING))
 
 
 def until_up(process: subprocess.Popen[Any], is_up: Callable[[], object], log: Path) -> None:

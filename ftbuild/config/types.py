@@ -182,7 +182,8 @@ class Model(BaseModel):
     YAML knows both. `yes` is no 1, and `"12"`, which the JSON Schemas refuse, no 12.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # All commands import the schemas, and few read every document: a validator is built once it is needed.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
