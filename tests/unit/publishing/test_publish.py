@@ -371,6 +371,38 @@ def test_only_annotations_of_ours_make_an_entry_of_the_index(cell: Plan) -> None
     assert (ours.base, ours.architecture, ours.key) == (cell.base.name, "amd64", cell.key)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("triton", "latest", "its annotation triton is 'latest'"),
+        ("driver", "", "its annotation driver is ''"),
+        ("product", "devel", "its annotation product is 'devel'"),
+        ("sm", "many", "many"),
+        ("tried", "\x1b[2J", "its annotation tried is"),
+        ("key", "k" * 5000, "its annotation key is 'kkk"),
+    ],
+)
+def test_an_image_with_an_odd_annotation_is_left_out_of_the_index_with_the_reason(
+    cell: Plan, field: str, value: str, said: str
+) -> None:
+    labels, tag = cell.labels("runtime"), names.tag(cell, "runtime", moving=True)
+    odd = {**labels, f"{LABELS}.{field}": value}
+    heard: list[str] = []
+    assert index.read(FakeRepository("r.example/x", {tag: odd}), heard.append) == ()  # type: ignore[arg-type]
+    (line,) = heard
+    assert line.startswith(f"{tag} is left out of the index: ")
+    assert said in line
+    assert len(line) < 400
+    assert line.isprintable()
+
+
+def test_what_an_image_was_run_on_is_in_the_index(cell: Plan) -> None:
+    labels, tag = cell.labels("runtime"), names.tag(cell, "runtime", moving=True)
+    run = {**labels, f"{LABELS}.tried": "NVIDIA H100, driver 580"}
+    (found,) = index.read(FakeRepository("r.example/x", {tag: run}), fail)  # type: ignore[arg-type]
+    assert found.tried == "NVIDIA H100, driver 580"
+
+
 def test_images_for_another_processor_stand_apart(config: Config) -> None:
     (cell,) = select(config, triton=["26.06"], sms=["90"], bases=["open-trixie-arm64"])
     made = make_plan(config, cell, Revision("a" * 40, "2026-01-01T00:00:00+00:00"))

@@ -173,6 +173,71 @@ def test_a_record_that_is_attached_twice_is_signed_once(shelf: Shelf, cell: Plan
     assert sorted(signer.done) == [(kind, f"{there.name}@{digest}") for kind in kinds]
 
 
+class _Logged(Recorder):
+    is_logged = True
+
+
+def test_a_statement_that_the_public_log_would_not_take_is_left_out_and_no_other(
+    shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell)
+    there, digest = shelf.repository, shelf.immutable(cell)["runtime"]
+    found = remote_image.present(there, digest)
+    sizes = {
+        signed_statements.gate(""): 0,
+        **{
+            json.loads(text)["predicateType"]: len(manifests.canonical(json.loads(text)["predicate"]))
+            for text in remote_image.statements(there, found)
+        },
+    }
+    monkeypatch.setattr(signed_statements, "MAX_LOGGED_BYTES", sizes[sbom.PREDICATE] - 1)
+    large = {kind for kind, size in sizes.items() if size >= sizes[sbom.PREDICATE]}
+    signer: Any = _Logged()
+    session = PublishSession(Options(shelf.names, shelf.work))
+    shelf.said.clear()
+    signed_statements.attach(session, digest, signer, shelf.said.append)
+    assert "the statement spdxjson is too large for the public log, and stays unsigned" in shelf.said
+    assert len(shelf.said) == len(large)
+    assert len(signer.done) == 5 - len(large)
+    assert ("smoke", f"{there.name}@{digest}") in signer.done
+
+
+def test_of_two_statements_of_a_kind_the_first_is_signed(shelf: Shelf, cell: Plan) -> None:
+    """Ours comes first; others of any kind may follow in the same attestation manifest."""
+    shelf.tested(cell)
+    shelf.publish(cell)
+    there = shelf.repository
+    content = shelf.index(cell, "runtime")
+    attested = json.loads(there.manifest(content["manifests"][1]["digest"]).raw)  # type: ignore[union-attr]
+    first = attested["layers"][0]
+    for kind in (sbom.PREDICATE, "https://example.com/other"):
+        forged = {"_type": "x", "predicateType": kind, "subject": [], "predicate": {"evil": True}}
+        put = there.put_blob(json.dumps(forged).encode(), first["mediaType"]).as_dict()
+        attested["layers"].append({**put, "annotations": {"in-toto.io/predicate-type": kind}})
+    raw = json.dumps(attested).encode()
+    part = there.put_manifest("forged", raw, attested["mediaType"])
+    content["manifests"][1] |= part.as_dict()
+    digest = shelf.replace_index(cell, "runtime", content)
+    signer = _Predicates()
+    session = PublishSession(Options(shelf.names, shelf.work))
+    signed_statements.attach(session, digest, signer, shelf.said.append)  # type: ignore[arg-type]
+    assert sorted(kind for kind, _ in signer.done) == ["openvex", "slsaprovenance1", "spdxjson"]
+    assert not any("evil" in predicate for predicate in signer.predicates)
+
+
+class _Predicates(Recorder):
+    """It keeps what it signs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.predicates: list[dict[str, Any]] = []
+
+    def attest(self, name: str, kind: str, predicate: Any, report: object) -> None:
+        super().attest(name, kind, predicate, report)
+        self.predicates.append(json.loads(predicate.read_bytes()))
+
+
 def test_attaching_again_changes_nothing_and_keeps_what_others_attached(either: Shelf, cell: Plan) -> None:
     either.tested(cell)
     either.publish(cell)

@@ -229,9 +229,22 @@ def test_only_the_image_that_was_judged_counts_as_taken(
     engine.add(cell.tag("sdk"), judged.id)
     taken = substitution.take(session, cell, there, shelf.said.append)
     assert taken == {"sdk": Substituted(name, judged.manifest.digest, judged.id, "the key ours.pub")}
+    assert engine.asked[0] == ("pull", name)
     engine.add(cell.tag("sdk"), "sha256:other")
     with pytest.raises(PublishError, match="the engine has another image than the one that it pulled"):
         substitution.take(session, cell, there, shelf.said.append)
+
+
+def test_the_names_of_what_was_taken_can_be_taken_away(
+    shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where only one of a pair was pulled the cell is built, under the same names."""
+    engine = Engine()
+    monkeypatch.setattr(daemon, "connect", lambda: engine.client)
+    removed: list[str] = []
+    monkeypatch.setattr(engine, "remove", removed.append)
+    substitution.drop(PublishSession(Options(shelf.names, shelf.work)), cell)
+    assert removed == [cell.tag(product) for product in PRODUCTS]
 
 
 # The record
