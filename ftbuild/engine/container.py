@@ -5,8 +5,10 @@ Nothing is mounted here, so the engine may be on another machine; files go in an
 
 from __future__ import annotations
 
+import shlex
+import uuid
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.engine import daemon
@@ -41,26 +43,42 @@ def run(
     script: str,
     *,
     user: str | None = None,
-    copied: tuple[str, str] | None = None,
+    copied: Sequence[tuple[str, str]] = (),
     devices: Sequence[DeviceRequest] = (),
     seconds: int = SCRIPT_SECONDS,
 ) -> str:
     """Return the standard output of a shell script in `image`, which runs again if the engine loses some.
 
-    `copied` are an image and a file or folder of it that is copied to /tmp first, `user` None the image's
-    own, `devices` the GPUs that the container gets. Raises ContainerError with the last lines when the script
-    fails or takes longer than `seconds`, and when its output is lost again and again.
+    `copied` are images, each with a file or folder of it that is copied to /tmp first, `user` None the
+    image's own, `devices` the GPUs that the container gets. Raises ContainerError with the last lines when
+    the script fails or takes longer than `seconds`, and when its output is lost again and again.
     """
     marked = f"{script}\nprintf '%s' '{_END}'"
     for _ in range(TRIES):
-        with (
-            archive(client, *copied) if copied else nullcontext() as files,
-            _finished(client, image, marked, user, files, devices, seconds) as container,
-        ):
+        with _finished(
+            client, image, marked, user, copied=copied, devices=devices, seconds=seconds
+        ) as container:
             output = container.logs(stderr=False).decode("utf-8", "replace")
         if output.endswith(_END):
             return output.removesuffix(_END)
     raise ContainerError("the engine lost the output of a script", where=image, hint=_REPEAT)
+
+
+def run_all(
+    client: docker.DockerClient,
+    image: str,
+    scripts: Sequence[str],
+    *,
+    user: str | None = None,
+    copied: Sequence[tuple[str, str]] = (),
+) -> list[str]:
+    """Return the standard outputs of shell scripts that run one after the other in one container.
+
+    Raises ContainerError as `run`, and when one of them fails.
+    """
+    mark = f"{uuid.uuid4()}\n"  # no script prints it by chance
+    steps = (f"/bin/sh -ec {shlex.quote(script)}\nprintf '%s' '{mark}'" for script in scripts)
+    return run(client, image, "\n".join(steps), user=user, copied=copied).split(mark)[: len(scripts)]
 
 
 @contextmanager
@@ -77,7 +95,7 @@ def produced(
     The tar is named by the last part of `path`; `files` is a tar that is unpacked in /tmp first. Raises
     ContainerError when the script fails.
     """
-    with _finished(client, image, script, None, files) as container:
+    with _finished(client, image, script, None, files=files) as container:
         # Before the archive: the engine holds the container's lock until the archive is read.
         output = container.logs().decode("utf-8", "replace")
         stream, _ = container.get_archive(path)
@@ -166,7 +184,9 @@ def _finished(
     image: str,
     script: str,
     user: str | None,
-    files: bytes | Iterable[bytes] | None,
+    *,
+    files: bytes | Iterable[bytes] | None = None,
+    copied: Sequence[tuple[str, str]] = (),
     devices: Sequence[DeviceRequest] = (),
     seconds: int = SCRIPT_SECONDS,
 ) -> Iterator[Container]:
@@ -176,6 +196,9 @@ def _finished(
     with created(client, image, script, role="verify", user=user, device_requests=list(devices)) as container:
         if files is not None:
             container.put_archive("/tmp", files)
+        for source in copied:
+            with archive(client, *source) as tar:
+                container.put_archive("/tmp", tar)
         container.start()
         try:
             code = container.wait(timeout=seconds)["StatusCode"]

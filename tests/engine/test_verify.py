@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ftbuild.engine import daemon
+from ftbuild.engine import container, daemon
 from ftbuild.errors import VerifyError
 from ftbuild.gates.report import VERIFY, GateReport
 from ftbuild.gates.subject import Subject
@@ -138,6 +138,14 @@ FAULTS = {
         ),
         Fault("runtime", "", "NCCL", "there is no libnccl.so.2", "the base must contain NCCL"),
         Fault("runtime", "", "all libraries", "needs libnccl.so.2", "`without` leaves out"),
+        # Its script shares a container with those of others.
+        Fault(
+            "runtime",
+            "RUN rm -r /usr/local/lib/python3.11/dist-packages/tokenizers",
+            "tokenization",
+            "No module named 'tokenizers'",
+            "by hand",
+        ),
         Fault(
             "sdk",
             "RUN rm /usr/lib/x86_64-linux-gnu/libcudart.so.11.0",
@@ -195,6 +203,71 @@ def test_the_right_checks_fail_and_name_a_next_step(
         assert fault.hint in result.hint
     with pytest.raises(VerifyError, match=faults[0].check):
         report.require()
+
+
+def test_no_container_can_do_more_than_its_check_needs_and_few_are_started(
+    client: docker.DockerClient, built: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the server's container, server_container tells."""
+    from docker.models.containers import Container, ContainerCollection
+
+    create, start = ContainerCollection.create, Container.start
+    made: list[Container] = []
+    started: list[tuple[str, str]] = []
+
+    def noted_create(self: ContainerCollection, *args: Any, **options: Any) -> Container:
+        made.append(create(self, *args, **options))
+        return made[-1]
+
+    def noted_start(self: Container, **options: Any) -> None:
+        started.append((self.attrs["Image"], self.attrs["Config"]["User"]))
+        start(self, **options)
+
+    monkeypatch.setattr(ContainerCollection, "create", noted_create)
+    monkeypatch.setattr(Container, "start", noted_start)
+    report = verified(client, built, names(built))
+    assert not report.failed, report.render()
+    runtime, sdk, devel = (
+        daemon.require_image(client, name)
+        for name in (built.tag("runtime"), built.tag("sdk"), built.base.devel)
+    )
+    checked = [one for one in made if one.labels[daemon.ROLE] == "verify"]
+    # The files of both images, their machine code, what each runs itself, and the server.
+    own = [(runtime, "1000:1000"), (sdk, "1000:1000"), (runtime, "1000:1000")]
+    assert sorted(started) == sorted([(runtime, "0"), (sdk, "0"), (devel, "0"), *own])
+    for attributes in (one.attrs for one in checked):
+        rights = attributes["HostConfig"]
+        assert rights["NetworkMode"] == "none"
+        assert not attributes["Mounts"]
+        assert not rights["Binds"]
+        assert not rights["Privileged"]
+        assert rights["CapDrop"] == ["ALL"]
+        assert rights["CapAdd"] == (["DAC_OVERRIDE"] if attributes["Config"]["User"] == "0" else None)
+        assert rights["SecurityOpt"] == ["no-new-privileges"]
+        assert rights["PidsLimit"] == container.MAX_PROCESSES
+        assert 0 < rights["Memory"] < client.info()["MemTotal"]
+
+
+def test_nccl_is_listed_also_where_the_compilers_tool_does_not_run(
+    client: docker.DockerClient, built: Plan, derive: Derive
+) -> None:
+    """As where its image has a newer system than the server's; here the tool needs a file of its image."""
+    devel = derive(
+        "runtime",
+        f"FROM {built.base.devel}\n"
+        "RUN mv /usr/bin/cuobjdump /usr/bin/listing \\\n"
+        "    && printf '#!/bin/sh\\nexec /usr/bin/listing \"$@\"\\n' > /usr/bin/cuobjdump \\\n"
+        "    && chmod 755 /usr/bin/cuobjdump",
+    )
+    ids = {product: daemon.require_image(client, name) for product, name in names(built).items()}
+    listed = []
+    for plan in (built, replace(built, base=replace(built.base, devel=devel))):
+        images = Images(subject(client, plan, Path("/nonexistent")), ids)
+        (verdict,) = libraries.collectives(images, "runtime")
+        assert verdict.state is State.OK
+        listed.append(verdict)
+    assert listed[0] == listed[1]
+    assert images.run("runtime", images.listing("/usr/local/lib/libnccl.so.2")) == ""
 
 
 def test_an_nccl_without_code_for_an_sm_fails(client: docker.DockerClient, built: Plan) -> None:

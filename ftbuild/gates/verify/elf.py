@@ -28,6 +28,8 @@ _RESOLVED = re.compile(
     r"\t(?:\S+ => )?\S+ \(0x[0-9a-f]+\)|\tstatically linked|.*: no version information available .*|\s*"
 )
 _HEAD = "== "
+# Where the compiler image has the tool that `in_place` runs.
+FIND_TOOL = 'tool=$(command -v cuobjdump)\nreadlink -f "$tool"'
 # Lists what libraries anywhere need, below a line of each, as ldd does, which starts a shell and the loader
 # twice for each file and takes six times as long. The loader fails for a file that is no library. One that
 # cannot list the shell, of another architecture, would tell of no library what it lacks.
@@ -75,8 +77,21 @@ def inspection(files: str, origin: str) -> str:
     )
 
 
+def in_place(tool: str, library: str) -> str:
+    """Return a script that lists a library's machine code with a copy of `tool` in /tmp, for `libraries`.
+
+    It prints nothing where the tool does not run, as on an older glibc, or cannot read the library.
+    """
+    copy, path = shlex.quote(f"/tmp/{posixpath.basename(tool)}"), shlex.quote(library)
+    head = shlex.quote(f"{_HEAD}{library}")
+    return f"if code=$({copy} --list-elf {path}); then printf '%s\\n' {head} \"$code\"; fi 2> /dev/null"
+
+
 def libraries(text: str) -> tuple[Library, ...]:
-    """Parse the output of `inspection`; VerifyError for a line of cuobjdump's that is not understood."""
+    """Parse the output of `inspection` or `in_place`.
+
+    Raises VerifyError for a line of cuobjdump's that is not understood.
+    """
     return tuple(_library(*section.split("\n", 1)) for section in f"\n{text}".split(f"\n{_HEAD}")[1:])
 
 

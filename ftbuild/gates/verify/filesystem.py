@@ -21,12 +21,11 @@ find / -xdev -printf 'file %y %m %U %G %p\\n'
 sed 's/^/user /' /etc/passwd
 sed 's/^/group /' /etc/group
 {
-  find / -xdev -type f '(' -name '*.pem' -o -name '*.key' ')' \
-    -exec grep -ls -e 'PRIVATE KEY-----' {} + || true
-  find / -xdev -type f -size -128k \
-    -exec grep -lsIE -e '^-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----' {} + || true
-  find / -xdev -type f '(' -name pip.conf -o -name .pypirc -o -name auth.conf ')' \
-    -exec grep -lsiE -e '://[^/@[:space:]]+:[^/@[:space:]]+@|password' {} + || true
+  find / -xdev -type f '(' \
+    '(' -name '*.pem' -o -name '*.key' ')' -exec grep -ls -e 'PRIVATE KEY-----' {} + , \
+    -size -128k -exec grep -lsIE -e '^-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----' {} + , \
+    '(' -name pip.conf -o -name .pypirc -o -name auth.conf ')' \
+    -exec grep -lsiE -e '://[^/@[:space:]]+:[^/@[:space:]]+@|password' {} + ')' || true
   find /etc /root /home /opt /usr/local/etc -xdev -type f -size -128k \
     -exec grep -lsIE -e '://[^/@:[:space:]]+:[^/@[:space:]]+@' {} + 2> /dev/null || true
 } | sort -u | sed 's/^/secret /'

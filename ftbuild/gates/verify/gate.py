@@ -7,6 +7,7 @@ function in `checks/` and a row in `CHECKS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -123,6 +124,7 @@ def verify(
     """
     ids = _ids(subject, images or _names(subject))
     under_test = Images(subject, ids, staged)
+    _run_together(under_test)
     results = tuple(
         CheckResult(name, verdict.state, verdict.detail, verdict.hint, product, verdict.facts)
         for name, products, check in CHECKS
@@ -130,6 +132,16 @@ def verify(
         for verdict in _outcome(check, under_test, product)
     )
     return GateReport(VERIFY, subject.plan, ids, results)
+
+
+def _run_together(images: Images) -> None:
+    """Run in one container what several checks run; what fails here, a check tells of."""
+    from docker.errors import DockerException
+    from requests import RequestException
+
+    (product,) = RUNTIME
+    with suppress(FtbuildError, DockerException, RequestException):
+        images.run_together(product, [*libraries.scripts(images, product), programs.TOKENIZERS])
 
 
 def _names(subject: Subject) -> dict[str, str]:

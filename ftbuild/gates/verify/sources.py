@@ -10,13 +10,12 @@ import hashlib
 import io
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from ftbuild.gates.subject import Subject
-from ftbuild.plan import Plan
 from ftbuild.sources import taking
 from ftbuild.sources.inputs import PlannedPatch
 from ftbuild.sources.patches import hunks
@@ -70,13 +69,13 @@ def compare(subject: Subject, image: Digests, *, staged: Path | None) -> Compari
     Patches that change compiled files only are looked for in the `staged` sources of the build, if these
     still exist. Fetches what the cache lacks; raises PinError and PatchError as a build would.
     """
-    plan = subject.plan
-    with _patched(subject) as trees:
+    plan, changes = subject.plan, _changes(subject)
+    with _patched(subject, changes) as trees:
         pinned = {place: digest for tree in TREES for place, digest in _expected(tree, trees)}
         differing = {place for place in pinned.keys() | image.keys() if pinned.get(place) != image.get(place)}
         outcome = Comparison(files=len(pinned))
         explained: set[Place] = set()
-        for name, places in _touched(subject).items():
+        for name, places in _touched(changes).items():
             if shown := places & pinned.keys():
                 _note(outcome, name, shown & differing, pinned, image)
                 explained |= shown
@@ -104,10 +103,9 @@ def _note(outcome: Comparison, name: str, places: set[Place], pinned: Digests, i
 
 
 @contextmanager
-def _patched(subject: Subject) -> Iterator[dict[str, Path]]:
+def _patched(subject: Subject, patches: Sequence[PlannedPatch]) -> Iterator[dict[str, Path]]:
     """Export and patch the trees of the cell's own components, for as long as the context lasts."""
     plan, cache, report = subject.plan, subject.cache, subject.report
-    patches = _own_patches(plan)
     compared = {tree.component for tree in TREES} | {patch.component for patch in patches}
     sources = [source for source in plan.own_sources if source.repository in compared]
     versions = {source.repository: source.version or "" for source in sources}
@@ -119,22 +117,28 @@ def _patched(subject: Subject) -> Iterator[dict[str, Path]]:
         yield trees
 
 
-def _own_patches(plan: Plan) -> list[PlannedPatch]:
-    """Return the patches, but for those of a server that its base compiles."""
-    own = {source.repository for source in plan.own_sources}
-    return [patch for patch in plan.patches if patch.component in own]
+def _changes(subject: Subject) -> list[PlannedPatch]:
+    """Return the patches, each with its diff, but for those of a server that its base compiles.
+
+    Git works half a second for those of all backports, which are read here, and not when they are applied.
+    """
+    own = {source.repository for source in subject.plan.own_sources}
+    patches = [patch for patch in subject.plan.patches if patch.component in own]
+    diffs = taking.diffs(patches, subject.cache, report=subject.report)
+    return [replace(patch, change=diff) for patch, diff in zip(patches, diffs, strict=True)]
 
 
-def _touched(subject: Subject) -> dict[str, set[Place]]:
+def _touched(patches: Iterable[PlannedPatch]) -> dict[str, set[Place]]:
     """Return the files that each patch changes."""
-    patches = _own_patches(subject.plan)
-    changes = taking.diffs(patches, subject.cache, report=subject.report)
     return {
-        patch.name: {
-            (patch.component, hunk.file) for hunk in hunks.parse_hunks(change.decode("utf-8", "replace"))
-        }
-        for patch, change in zip(patches, changes, strict=True)
+        patch.name: {(patch.component, hunk.file) for hunk in hunks.parse_hunks(_text(patch))}
+        for patch in patches
     }
+
+
+def _text(patch: PlannedPatch) -> str:
+    assert isinstance(patch.change, bytes)  # by `_changes`
+    return patch.change.decode("utf-8", "replace")
 
 
 def _expected(tree: Tree, trees: Mapping[str, Path]) -> Iterator[tuple[Place, str]]:

@@ -71,9 +71,13 @@ class Described:
     def libraries(self, product: str) -> Sequence[Library]:
         return self.listed
 
-    def inspect(self, product: str, path: str, pattern: str, folder: str) -> Sequence[Library]:
-        self.asked += [path, pattern, folder]
-        return self.listed
+    def inspect_in_place(self, product: str, path: str) -> Library:
+        self.asked.append(path)
+        (library,) = self.listed
+        return library
+
+    def listing(self, path: str) -> str:
+        return f"list {path}"
 
     def run(self, product: str, script: str) -> str:
         self.asked.append(script)
@@ -234,7 +238,7 @@ def test_nccl_is_found_as_a_file_and_must_run_on_every_sm(images: Described) -> 
     verdict = only(libraries.collectives, images)
     assert (verdict.state, verdict.detail) == (State.OK, "SASS sm_80 (3), sm_90a (1)")
     assert verdict.facts == {"sass": {"sm_80": 3, "sm_90a": 1}}
-    assert images.asked == [NCCL, "/tmp/libnccl.so.2.21.5", "/usr/local/lib"]
+    assert images.asked == [NCCL]
     images.plan = replace(images.plan, cell=replace(images.plan.cell, sms=(Sm(75), Sm(80))))
     assert failure(libraries.collectives, images) == (
         f"{NCCL} has no machine code for sm_75, only for sm_80, sm_90"
@@ -244,6 +248,21 @@ def test_nccl_is_found_as_a_file_and_must_run_on_every_sm(images: Described) -> 
 def test_an_image_without_nccl_fails(images: Described) -> None:
     images.image = contents("/opt/readme", File("/usr/lib/libnccl.so.2", "l", 0o777, 0, 0))
     assert failure(libraries.collectives, images) == "there is no libnccl.so.2"
+
+
+def test_the_scripts_of_an_image_are_known_before_its_checks(own: Described, images: Described) -> None:
+    """So that they share a container; a check that asks for another one starts its own."""
+    link = File("/usr/local/lib/libnccl.so.2", "l", 0o777, 0, 0)
+    for described in (own, images):
+        described.image = contents(*LIBRARIES, link, NCCL)
+        described.output = "/lib/libx.so:\n"
+        *scripts, nccl = libraries.scripts(described, "runtime")  # type: ignore[arg-type]
+        assert nccl == f"list {NCCL}"
+        for check in (libraries.resolve, libraries.complete):
+            only(check, described)
+        assert described.asked == scripts
+        described.image = contents(*LIBRARIES)
+        assert [*libraries.scripts(described, "runtime")] == scripts  # type: ignore[arg-type]
 
 
 # Programs
@@ -467,11 +486,12 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     }
 
     @contextmanager
-    def patched(subject: Any) -> Iterator[dict[str, Path]]:
+    def patched(subject: Any, patches: Any) -> Iterator[dict[str, Path]]:
         yield folders
 
     monkeypatch.setattr(sources, "_patched", patched)
-    monkeypatch.setattr(sources, "_touched", lambda subject: touched)
+    monkeypatch.setattr(sources, "_changes", lambda subject: [])
+    monkeypatch.setattr(sources, "_touched", lambda patches: touched)
     return folders
 
 
@@ -508,7 +528,9 @@ def test_the_files_of_each_patch_are_those_of_its_diff(
     monkeypatch.setattr(taking, "diff", diff)
     plan = planned(config, "ngc")
     subject: Any = SimpleNamespace(plan=plan, cache=None, report=None)
-    touched = sources._touched(subject)
+    changes = sources._changes(subject)
+    assert all(isinstance(patch.change, bytes) for patch in changes)  # else they are read again when applied
+    touched = sources._touched(changes)
     assert list(touched) == [f"{patch.component}/{patch.file}" for patch in plan.patches]
     assert touched["ft/0040-sm-89.patch"] == {("ft", "CMakeLists.txt")}
     assert ("backend", "tools/identity_test.py") in touched["backend/0030-np-bool.patch"]

@@ -128,6 +128,33 @@ def test_every_path_is_asked_about_as_it_is_written() -> None:
     ]
 
 
+NCCL = "/usr/local/lib/libnccl.so.2"
+LISTED_CODE = "ELF file    1: libnccl.1.sm_80.cubin\nELF file    2: libnccl.2.sm_90.cubin"
+
+
+@pytest.mark.parametrize(
+    ("tool", "found"),
+    [
+        (f'[ "$*" = "--list-elf {NCCL}" ] && echo "{LISTED_CODE}"', {"sm_80": 1, "sm_90": 1}),
+        (f'echo "{LISTED_CODE}"; echo "cannot read" >&2; exit 1', None),
+        ("echo 'version GLIBC_2.99 not found' >&2; exit 1", None),
+        (None, None),
+    ],
+)
+def test_a_tool_that_does_not_run_or_ends_early_has_listed_nothing(
+    tool: str | None, found: dict[str, int] | None, tmp_path: Path
+) -> None:
+    """Part of a list would be machine code that is said to be absent."""
+    if tool:
+        (tmp_path / "cuobjdump").write_text(f"#!/bin/sh\n{tool}\n")
+        (tmp_path / "cuobjdump").chmod(0o755)
+    script = elf.in_place("/usr/local/cuda/bin/cuobjdump", NCCL).replace("/tmp/", f"{tmp_path}/")
+    done = subprocess.run(["/bin/sh", "-ec", script], capture_output=True, text=True, check=True)
+    libraries_found = elf.libraries(done.stdout)
+    assert [(library.path, library.sass) for library in libraries_found] == ([(NCCL, found)] if found else [])
+    assert done.stderr == ""
+
+
 def test_what_the_driver_brings_may_be_unresolved_and_nothing_else() -> None:
     shared = "libtransformer-shared.so"
     found = elf.unresolved(RESOLVED)
@@ -267,7 +294,11 @@ def test_programs_with_capabilities_are_found_but_for_those_of_the_base() -> Non
         ("opt/key.pem", "x -----BEGIN PRIVATE KEY-----\n", "secret"),
         ("etc/some.conf", "proxy http://me:secret@host:3128\n", "secret"),
         ("home/me/.config/x", "https://me:secret@host/\n", "secret"),
-        ("opt/pip.conf", "password = x\n", "secret"),
+        ("opt/server.key", "x -----BEGIN PRIVATE KEY-----\n", "secret"),
+        ("srv/pip.conf", "password = x\n", "secret"),
+        ("srv/.pypirc", "Password: x\n", "secret"),
+        ("srv/auth.conf", "machine https://me:secret@host/\n", "secret"),
+        ("srv/.pypirc.md", "Password: x\n", ""),
         ("opt/lib.so", "\0-----BEGIN PRIVATE KEY-----\n", ""),
         ("opt/manual.txt", "  a file with -----BEGIN PRIVATE KEY----- in it\n", ""),
         ("etc/motd", "see https://host/@scope and http://host:8080/x@y\n", ""),

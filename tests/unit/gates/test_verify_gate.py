@@ -21,6 +21,8 @@ from ftbuild.errors import VerifyError
 from ftbuild.gates.report import VERIFY, GateReport
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
+from ftbuild.gates.verify.checks import libraries
+from ftbuild.gates.verify.gate import verify
 from ftbuild.gates.verify.verdict import SHOWN, Verdict, judge
 from ftbuild.matrix import select
 from ftbuild.plan import Plan, Revision
@@ -199,6 +201,35 @@ def test_a_check_that_breaks_has_failed(check: gate.Check, detail: str, hint: st
     last = gate._outcome(check, images, "runtime")[-1]
     assert (last.state, last.detail) == (State.FAIL, detail)
     assert hint in last.hint
+
+
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (ContainerError("a script ended with code 127"), "a script ended with code 127"),
+        (VerifyError("a line is not understood"), "a line is not understood"),
+        (APIError("no such container"), "the engine refused: no such container"),
+        (Unreachable("connection refused"), "the engine refused: connection refused"),
+    ],
+)
+def test_images_that_cannot_be_read_fail_check_by_check(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch, error: Exception, detail: str
+) -> None:
+    """Although what several checks run is run before the first of them."""
+
+    def contents(image: str) -> None:
+        raise error
+
+    images = SimpleNamespace(ids=IDS, contents=contents, run_together=None)
+    checks = (
+        ("libraries resolve", gate.RUNTIME, libraries.resolve),
+        ("NCCL", gate.RUNTIME, libraries.collectives),
+    )
+    monkeypatch.setattr(gate, "Images", lambda *_: images)
+    monkeypatch.setattr(gate, "CHECKS", checks)
+    assert [(r.check, r.state, r.detail) for r in verify(cell.subject).results] == [
+        (check, State.FAIL, detail) for check in ("libraries resolve", "NCCL")
+    ]
 
 
 def test_a_skip_beside_a_result_is_kept() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 
 from ftbuild.gates.verify import elf, filesystem
 from ftbuild.gates.verify.images import BACKEND, SERVER_FOLDER, Images
@@ -44,19 +43,20 @@ def machine_code(images: Images, product: str) -> Iterator[Verdict]:
     yield judge(problems, fine, hint, facts)
 
 
+def scripts(images: Images, product: str) -> Iterator[str]:
+    """Yield the scripts that `resolve`, `complete` and `collectives` run in the image, as its user."""
+    yield elf.resolution(_linked(images, product))
+    if images.plan.base.local:
+        yield elf.SEARCH
+    if path := _nccl(images, product):
+        yield images.listing(path)
+
+
 def resolve(images: Images, product: str) -> Iterator[Verdict]:
     """Require that backend and server find every library and symbol, except those of the driver."""
-    files = images.contents(images.ids[product]).files
-    own = [path for path in files if path.startswith(f"{BACKEND}/") and path.endswith(".so")]
-    server_side = [
-        f"{SERVER_FOLDER}/bin/tritonserver",
-        f"{SERVER_FOLDER}/lib/libtritonserver.so",
-        f"{SERVER_FOLDER}/backends/python/libtriton_python.so",
-        f"{SERVER_FOLDER}/backends/python/triton_python_backend_stub",
-    ]
-    seen = [*sorted(own), *(path for path in server_side if path in files)]
+    seen = _linked(images, product)
     text = images.run(product, elf.resolution(seen))
-    missing = [f"{name} is not in {BACKEND}" for name in REQUIRED if f"{BACKEND}/{name}" not in own]
+    missing = [f"{name} is not in {BACKEND}" for name in REQUIRED if f"{BACKEND}/{name}" not in seen]
     yield judge(
         [*missing, *elf.unresolved(text)],
         f"{len(seen)} libraries and programs find all that they are linked with",
@@ -93,12 +93,11 @@ def multi_gpu(images: Images, product: str) -> Iterator[Verdict]:
 
 def collectives(images: Images, product: str) -> Iterator[Verdict]:
     """Require machine code for every SM of the cell in NCCL, which comes with the base."""
-    files = images.contents(images.ids[product]).files.values()
-    (path, *_) = [file.path for file in files if file.kind == "f" and _NCCL.fullmatch(file.path)] or [""]
+    path = _nccl(images, product)
     if not path:
         yield Verdict(State.FAIL, "there is no libnccl.so.2", "the base must contain NCCL")
         return
-    (library,) = images.inspect(product, path, f"/tmp/{Path(path).name}", str(Path(path).parent))
+    library = images.inspect_in_place(product, path)
     codes = sorted(Sm.parse(name.rstrip("a")) for name in library.sass)
     problems = [
         f"{path} has no machine code for {sm.code}, only for {sm_codes(codes)}"
@@ -121,6 +120,25 @@ def search_paths(images: Images, product: str) -> Iterator[Verdict]:
             elif folder in contents.files and any(filesystem.open_to_all([contents.files[folder]])):
                 problems.append(f"{library.path}: search path {written} is world-writable")
     yield judge(problems, ", ".join(sorted(seen)) or "none", REPORT_BUG)
+
+
+def _linked(images: Images, product: str) -> list[str]:
+    """Return the libraries of the backend, and what a server runs of its own."""
+    files = images.contents(images.ids[product]).files
+    own = [path for path in files if path.startswith(f"{BACKEND}/") and path.endswith(".so")]
+    server_side = [
+        f"{SERVER_FOLDER}/bin/tritonserver",
+        f"{SERVER_FOLDER}/lib/libtritonserver.so",
+        f"{SERVER_FOLDER}/backends/python/libtriton_python.so",
+        f"{SERVER_FOLDER}/backends/python/triton_python_backend_stub",
+    ]
+    return [*sorted(own), *(path for path in server_side if path in files)]
+
+
+def _nccl(images: Images, product: str) -> str:
+    """Return the path of NCCL, which comes with the base; "" without one."""
+    files = images.contents(images.ids[product]).files.values()
+    return next((file.path for file in files if file.kind == "f" and _NCCL.fullmatch(file.path)), "")
 
 
 def _join(names: Iterable[str]) -> str:

@@ -29,6 +29,7 @@ for library in sorted(glob.glob("/opt/ftbuild/lib/*.so")):
         sys.exit(f"{library}: code {done.returncode}: {done.stderr.strip()[-300:]}")
     print(library)
 """
+TOKENIZERS = "python3 -c 'import numpy, tokenizers; print(tokenizers.__version__)'"
 
 
 def starts(images: Images, product: str) -> Iterator[Verdict]:
@@ -61,5 +62,4 @@ def importable(images: Images, product: str) -> Iterator[Verdict]:
 
 def tokenization(images: Images, product: str) -> Iterator[Verdict]:
     """Require the Python packages that the pre- and postprocessing of an ensemble import."""
-    script = "python3 -c 'import numpy, tokenizers; print(tokenizers.__version__)'"
-    yield Verdict(State.OK, f"tokenizers {images.run(product, script).strip()}")
+    yield Verdict(State.OK, f"tokenizers {images.run(product, TOKENIZERS).strip()}")
