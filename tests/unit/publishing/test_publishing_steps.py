@@ -85,6 +85,15 @@ def test_a_local_image_that_is_not_published_is_not_pushed_either(
     assert shelf.repository.tags() == []
 
 
+def test_an_image_that_goes_while_it_is_published_is_named(shelf: Shelf, cell: Plan, engine: Engine) -> None:
+    """Another command has built it anew, and its id is no image any more."""
+    for product in PRODUCTS:
+        engine.add(cell.tag(product), IDS[product])
+    shelf.judge(cell, IDS)
+    refused(shelf.publish(cell), f"the image {IDS['runtime']} has gone from the engine")
+    assert shelf.repository.tags() == []
+
+
 @pytest.mark.parametrize("unsmoked", [False, True])
 def test_a_local_image_that_its_records_are_not_about_is_not_pushed(
     shelf: Shelf, cell: Plan, engine: Engine, unsmoked: bool

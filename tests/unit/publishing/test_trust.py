@@ -18,7 +18,7 @@ from ftbuild.config.holes import Known
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
 from ftbuild.errors import HostError, PublishError
-from ftbuild.gates.report import VERIFY
+from ftbuild.gates.report import SMOKE, VERIFY, Gate
 from ftbuild.host import locks, shell
 from ftbuild.plan import PRODUCTS, Plan, Revision
 from ftbuild.publishing import committed, names, remote_image, signing, tagging, untested
@@ -671,6 +671,19 @@ def test_a_tag_goes_back_when_its_time_is_later_or_the_new_one_has_none(
 
 
 # Secrets, locks, full disks
+
+
+@pytest.mark.parametrize("gate", [VERIFY, SMOKE], ids=lambda gate: gate.name)
+def test_nothing_is_uploaded_if_the_record_of_a_gate_holds_a_password(
+    shelf: Shelf, cell: Plan, gate: Gate
+) -> None:
+    """It is attached to the index as it is."""
+    shelf.tested(cell)
+    record = cell.folder(shelf.work) / gate.record
+    record.write_text(record.read_text().replace("42 of 42", "https://user:hunter2@host.invalid/x"))
+    before = shelf.repository.tags()
+    refused(shelf.publish(cell), "hold a password, so nothing is uploaded")
+    assert shelf.repository.tags() == before
 
 
 @pytest.mark.parametrize(
