@@ -23,6 +23,8 @@ from ftbuild.models.checkpoint import Checkpoint
 
 _COUNTER = re.compile(r"{(\w+)}")
 _SHOWN = 5
+# Of `neutral` in models.yaml: whatever config.json says.
+_ANY = "*"
 _BOTH = (".weight", ".bias")
 # What norms have in checkpoints that came from TensorFlow; transformers renames them.
 _OLDER = {".gamma": ".weight", ".beta": ".bias"}
@@ -182,16 +184,10 @@ _FAMILIES: Mapping[str, _Needed] = {
 
 
 def faults(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> tuple[str, ...]:
-    """Return what is wrong with the names of a checkpoint's tensors; nothing where they cannot be read.
-
-    Of a family whose files models.yaml does not describe, as the sample's, the names are not known either.
-    """
-    needed, described = _FAMILIES.get(family), models.families[family].checkpoint
-    is_described = models.families[models.template(family)].loading is not None
-    if needed is None or not is_described or checkpoint.format != "huggingface":
-        return ()
-    by_file = _by_file(checkpoint)
-    if not by_file:
+    """Return what is wrong with the names of a checkpoint's tensors; nothing where they cannot be read."""
+    needed, described = _known(checkpoint, models, family), models.families[family].checkpoint
+    by_file = _by_file(checkpoint) if needed else {}
+    if needed is None or not by_file:
         return ()
     there = set().union(*by_file.values())
     return (*_quantized(by_file), *_twice(by_file), *_missing(checkpoint, needed, described, there))
@@ -202,8 +198,8 @@ def unused(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> Iterato
 
     transformers leaves out the same, and says so while it loads.
     """
-    needed, described = _FAMILIES.get(family), models.families[family].checkpoint
-    by_file = _by_file(checkpoint) if checkpoint.format == "huggingface" else {}
+    needed, described = _known(checkpoint, models, family), models.families[family].checkpoint
+    by_file = _by_file(checkpoint) if needed else {}
     # Texts of a pickle are more than names of tensors.
     if needed is None or not by_file or not all(file.endswith(_SAFETENSORS) for file in by_file):
         return
@@ -220,6 +216,20 @@ def unused(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> Iterato
             "the checkpoint has tensors that a model with this config.json does not use, neither in "
             f"transformers: {', '.join(map(untrusted.plain, left[:_SHOWN]))}{more}"
         )
+
+
+def _known(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> _Needed | None:
+    """Return what a family's checkpoints have; None where that is not known.
+
+    To the models of the sample no key of config.json matters but sizes, and neither do most tensors. Another
+    configuration may not read all numbers by which layers are counted.
+    """
+    needed = _FAMILIES.get(family)
+    if needed is None or _ANY in models.neutral or checkpoint.format != "huggingface":
+        return None
+    switched = (name for names in needed.when.values() for name in names)
+    counters = {each for name in (*needed.names, *switched) for each in _COUNTER.findall(name)}
+    return needed if counters <= checkpoint.facts.keys() else None
 
 
 def _by_file(checkpoint: Checkpoint) -> dict[str, frozenset[str]]:

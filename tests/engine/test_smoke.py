@@ -132,7 +132,7 @@ def test_a_server_that_dies_at_load_fails_with_its_own_words(
     assert done.returncode == 9
     assert "the server ended before it was ready" in done.stdout
     assert "libtransformer-shared.so: cannot open shared object file" in done.stdout
-    assert "`invoke verify` finds missing libraries" in done.stdout
+    assert f"`invoke verify --config {sample_copy}` finds missing libraries" in done.stdout
 
 
 def test_a_patch_to_one_file_compiles_that_file_only_and_its_wrong_token_is_caught(

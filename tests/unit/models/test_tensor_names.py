@@ -159,12 +159,17 @@ def test_every_family_is_recorded(config: Config) -> None:
     assert {family_of(kind, config) for kind in KINDS} == set(config.models.families)
 
 
-def test_a_family_whose_files_are_not_described_is_left_to_its_converter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["gpt", "mpt", "gptj", "gptneox", "t5"])
+def test_a_family_of_the_sample_is_left_to_its_converter(family: str, tmp_path: Path) -> None:
+    """Its models read sizes and a few tensors alone, and its configuration knows fewer numbers."""
     sample = loader.load(SAMPLE)
-    (tmp_path / "config.json").write_text(json.dumps(KINDS["gpt"][0]))
-    (tmp_path / "model.safetensors").write_bytes(header(["transformer.wte.weight"]))
-    request = ConversionRequest("gpt", tmp_path, tmp_path / "out")
-    assert conversion.plan_conversion(sample, "22.12", request).tensor_faults == ()
+    settings = {**KINDS[family][0], "tie_word_embeddings": False}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "model.safetensors").write_bytes(header(["transformer.wte.weight", "h.0.more.weight"]))
+    request = ConversionRequest(family, tmp_path, tmp_path / "out")
+    planned = conversion.plan_conversion(sample, "22.12", request)
+    assert planned.tensor_faults == ()
+    assert not any("does not use" in warning for warning in planned.warnings)
 
 
 def test_a_pickle_with_int8_is_quantized_and_one_with_masks_is_not(config: Config, tmp_path: Path) -> None:
