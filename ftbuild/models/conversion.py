@@ -225,6 +225,7 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
     allocated = gpu_memory.rules(config.models, request.family)
     described = config.models.families[request.family]
     carried = sentence.read(source.folder) if described.vectors else None
+    names = tensor_names.compare(source, config.models, request.family)
     relayout = converter.layout
     if relayout and relayout.links and source.configured:
         relayout = None
@@ -252,8 +253,8 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
         if allocated
         else None,
         sentence=carried,
-        warnings=tuple(_warnings(config.models, request.family, source, carried)),
-        tensor_faults=tensor_names.faults(source, config.models, request.family),
+        warnings=(*_warnings(config.models, request.family, source, carried), *names.unused),
+        tensor_faults=names.faults,
     )
 
 
@@ -266,7 +267,6 @@ def _warnings(
         yield from generation.warnings(source.folder, source.settings)
         if not has_tokenizer:
             yield from generation.other_tokens(source.folder, source.facts, source.settings)
-    yield from tensor_names.unused(source, models, family)
     if has_tokenizer:
         yield from fit.complaints(source.folder, fit.of_checkpoint(family, source.facts))
     for obstacle in carried.obstacles if carried else ():

@@ -12,7 +12,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,29 +183,37 @@ _FAMILIES: Mapping[str, _Needed] = {
 }
 
 
-def faults(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> tuple[str, ...]:
-    """Return what is wrong with the names of a checkpoint's tensors; nothing where they cannot be read."""
+@dataclass(frozen=True)
+class Compared:
+    """What is wrong with the names of a checkpoint's tensors; a sentence about those that nothing reads."""
+
+    faults: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+
+
+def compare(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> Compared:
+    """Read the names of a checkpoint's tensors, once; nothing is wrong where they cannot be read."""
     needed, described = _known(checkpoint, models, family), models.families[family].checkpoint
     by_file = _by_file(checkpoint) if needed else {}
     if needed is None or not by_file:
-        return ()
+        return Compared()
     there = set().union(*by_file.values())
-    return (*_quantized(by_file), *_twice(by_file), *_missing(checkpoint, needed, described, there))
+    expected = list(_expanded(needed, checkpoint, described))
+    faults = (*_quantized(by_file), *_twice(by_file), *_missing(needed, expected, there))
+    # Texts of a pickle are more than names of tensors.
+    plain = all(file.endswith(_SAFETENSORS) for file in by_file)
+    return Compared(faults, tuple(_unused(needed, expected, there, family)) if plain else ())
 
 
-def unused(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> Iterator[str]:
+def _unused(
+    needed: _Needed, expected: Iterable[tuple[str, ...]], there: Iterable[str], family: str
+) -> Iterator[str]:
     """Yield a sentence about tensors of layers that nothing reads: more layers, biases, adapters.
 
     transformers leaves out the same, and says so while it loads.
     """
-    needed, described = _known(checkpoint, models, family), models.families[family].checkpoint
-    by_file = _by_file(checkpoint) if needed else {}
-    # Texts of a pickle are more than names of tensors.
-    if needed is None or not by_file or not all(file.endswith(_SAFETENSORS) for file in by_file):
-        return
-    known = {name for names in _expanded(needed, checkpoint, described) for name in names}
-    names = {_renamed(name) for names in by_file.values() for name in names}
-    if not (plain := {name.removeprefix(needed.prefix) for name in names}) & known:
+    known = {name for names in expected for name in names}
+    if not (plain := {_renamed(name).removeprefix(needed.prefix) for name in there}) & known:
         return
     left = sorted(name for name in plain - known if _IN_A_LAYER.search(name) and not _BUFFER.search(name))
     if family == "t5-encoder":
@@ -258,13 +266,10 @@ def _twice(by_file: Mapping[str, frozenset[str]]) -> Iterator[str]:
         first |= dict.fromkeys(names, file)
 
 
-def _missing(
-    checkpoint: Checkpoint, needed: _Needed, described: CheckpointConfig, there: Iterable[str]
-) -> Iterator[str]:
+def _missing(needed: _Needed, expected: Sequence[tuple[str, ...]], there: Iterable[str]) -> Iterator[str]:
     renamed = {_renamed(name) for name in there}
     alike = renamed | {name.removeprefix(needed.prefix) for name in renamed}
-    names = list(_expanded(needed, checkpoint, described))
-    lacking = [each for each in names if not any(name in alike for name in each)]
+    lacking = [each for each in expected if not any(name in alike for name in each)]
     if not lacking:
         return
     whole = (each[0] if each[0] in needed.outside else f"{needed.prefix}{each[0]}" for each in lacking)
@@ -274,7 +279,7 @@ def _missing(
     elsewhere = (
         f" (it has {untrusted.shown(wrapped)}: save the model without what wraps it)" if wrapped else ""
     )
-    yield f"{len(lacking)} of {len(names)} tensors of the model are missing: {shown}{more}{elsewhere}"
+    yield f"{len(lacking)} of {len(expected)} tensors of the model are missing: {shown}{more}{elsewhere}"
 
 
 def _renamed(name: str) -> str:

@@ -124,10 +124,10 @@ class _Ratings:
         prompt = [int(token) for token in answer.request.ask.prompt]
         self._model = model
         self._rates = answer.rates
-        self._echoed = answer.rates is not None and answer.rates.prompt
+        echoed = answer.rates is not None and answer.rates.prompt
         # What has been rated, where it begins with the prompt, and the text of that.
-        self._row = [] if self._echoed else prompt
-        self._first = prompt if self._echoed else []
+        self._row = [] if echoed else prompt
+        self._first = prompt if echoed else []
         self._text = model.text_after(self._row if answer.request.repeats_prompt else ())
         self._offset = 0
 
@@ -283,8 +283,9 @@ class Service:
         pieces = [piece async for piece in self._model.pieces(answer.request)]
         last = pieces[-1]
         assert last.reason is not None
-        ids = [token for piece in pieces for token in piece.ids]
-        rated, _ = await _Ratings(self._model, answer).next(ids)
+        rated = None
+        if answer.rates is not None:
+            rated, _ = await _Ratings(self._model, answer).next([i for piece in pieces for i in piece.ids])
         text = answer.prefix + "".join(piece.text for piece in pieces)
         return Whole(text, last.tokens, last.reason, rated)
 
@@ -296,7 +297,8 @@ class Service:
         requests = [answer.request for answer in answers]
         pieces = self._pieces(requests) if len(answers) > 1 else self._model.pieces(requests[0])
         plain = not any(answer.rates or answer.prefix for answer in answers)
-        ratings = [_Ratings(self._model, answer) for answer in answers]
+        # Of a plain stream, as most are, nothing is prepared: its prompt may be long.
+        ratings = [] if plain else [_Ratings(self._model, answer) for answer in answers]
         async with aclosing(pieces):
             try:
                 async for index, text, tokens, reason, ids in pieces:
