@@ -175,6 +175,11 @@ class Teller:
         self.pace = Pace()
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note that a test begins, in whichever process."""
+        if known := self.config.stash.get(PROGRESS, None):
+            known.begin(nodeid, time.monotonic() - self.start)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a test that has ended, and say how long it took, with the wait for a place and a server.
 
