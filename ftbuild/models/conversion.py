@@ -225,6 +225,8 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
     allocated = gpu_memory.rules(config.models, request.family)
     described = config.models.families[request.family]
     carried = sentence.read(source.folder) if described.vectors else None
+    # Which refuses numbers that no model has, before names are made of them.
+    files = weights.expected(converter, source.facts, request.gpus, data_type)
     names = tensor_names.compare(source, config.models, request.family)
     relayout = converter.layout
     if relayout and relayout.links and source.configured:
@@ -241,7 +243,7 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
         relayout_script=config.path(relayout.script) if relayout else None,
         own_script=config.path(converter.own_script) if converter.own_script else None,
         own_modules=tuple(map(config.path, converter.own_modules)),
-        files=weights.expected(converter, source.facts, request.gpus, data_type),
+        files=files,
         on_gpu=gpu_memory.footprint(
             gpu_memory.on_gpu(config.models, request.family, converter),
             allocated,

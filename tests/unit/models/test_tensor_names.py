@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import conversion, conversion_run
+from ftbuild.models import conversion, conversion_run, tensor_names
 from ftbuild.models.conversion import Conversion, ConversionRequest
+from ftbuild.models.converters import find_converter
+from testing import ROOT
 from testing.sample import SAMPLE
 
 # What transformers v4.46.3 saves (recorded_names.py): config.json and the names, by kind.
@@ -219,3 +222,19 @@ def test_masks_and_positions_of_older_versions_are_no_matter(
         "cls.predictions.bias", "lm_head.extra",
     )  # fmt: skip
     assert told(config, tmp_path, kind, *buffers) == []
+
+
+def test_whatever_counts_names_counts_weight_files_too_whose_number_is_limited() -> None:
+    """Else a number in config.json would make names without an end before anything refuses it."""
+    config = loader.load(ROOT / "buildcfg")
+    for release in config.matrix.releases:
+        for family in config.models.served(config.version(release, "ft") or ""):
+            if needed := tensor_names._FAMILIES.get(family):
+                switched = (name for names in needed.when.values() for name in names)
+                names = [*needed.names, *needed.outside, *switched]
+                files = find_converter(config, release, family).files
+                assert counters(names) <= counters(files), (release, family)
+
+
+def counters(patterns: Iterable[str]) -> set[str]:
+    return {name for pattern in patterns for name in re.findall(r"{(\w+)}", pattern)}

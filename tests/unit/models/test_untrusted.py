@@ -9,6 +9,7 @@ import pickle
 import stat
 import subprocess
 import tarfile
+import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,6 +59,10 @@ def checkpoint(tmp_path: Path) -> Path:
     return folder
 
 
+# CPU time, of which most refusals take a hundredth.
+REFUSED_SECONDS = 10
+
+
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
     """A file of the user's that nothing may read or write."""
@@ -72,9 +77,12 @@ def plan(config: Config, folder: Path, **options: Any) -> Conversion:
 
 
 def refused(config: Config, folder: Path, **options: Any) -> FtbuildError:
+    """Return why a conversion is refused: in few words, and before anybody waits long for them."""
+    begun = time.process_time()
     with pytest.raises(FtbuildError) as caught:
         plan(config, folder, **options)
     assert len(str(caught.value)) < 2000
+    assert time.process_time() - begun < REFUSED_SECONDS
     return caught.value
 
 
