@@ -51,4 +51,5 @@ def tag(plan: Plan, product: str, *, moving: bool = False) -> str:
 
     Raises ConfigError if no registry accepts it.
     """
-    return reference.check_tag(plan.tag(product, moving=moving).rpartition(":")[2])
+    name = plan.tag(product, moving=moving)
+    return reference.check_tag(name.rpartition(":")[2])

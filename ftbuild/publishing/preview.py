@@ -71,12 +71,12 @@ def _action(session: PublishSession, status: PublishStatus, report: Reporter) ->
         _require_newer(session, plan, there)
         return MOVE
     if options.allow_unsmoked and not publish.is_smoked(session.folder(plan)):
-        if status.is_unsmoked:
+        if publish.complete_unsmoked(session, status, report):
             return NOTHING_UNTESTED
         built = session.built(plan)
         gates.require(plan, session.folder(plan), local_ids(built), [VERIFY])
         publish.require_built(session, plan, built, report)
-        return PUBLISH_UNTESTED
+        return SIGN if status.is_unsmoked else PUBLISH_UNTESTED
     trust.require(session, plan, there)
     _require_tested(session, plan, report)
     if not options.force:

@@ -218,6 +218,20 @@ def _built(session: PublishSession, plan: Plan, not_staged: PublishError) -> dic
         ) from silent
 
 
+def complete_unsmoked(session: PublishSession, status: PublishStatus, report: Reporter) -> dict[str, str]:
+    """Return the digests of untested images that need nothing more, by product; none if any does.
+
+    Raises PublishError where the registry has something else under a tag.
+    """
+    there = {product: digest for product, digest in status.unsmoked.items() if digest}
+    keyless = session.options.signer is None
+    if not status.is_unsmoked or not (keyless or len(signed(session, there, report)) == len(there)):
+        return {}
+    for product, digest in there.items():
+        trust.require_form(session.repository, digest, status.plan, product, [VERIFY])
+    return there
+
+
 def _publish_unsmoked(
     session: PublishSession, status: PublishStatus, report: Reporter
 ) -> tuple[str, dict[str, Published]]:
@@ -226,11 +240,7 @@ def _publish_unsmoked(
     Those that are there need nothing but a signature, if there is a key, and get it by the same comparison.
     """
     plan = status.plan
-    there = {product: digest for product, digest in status.unsmoked.items() if digest}
-    keyless = session.options.signer is None
-    if status.is_unsmoked and (keyless or len(signed(session, there, report)) == len(there)):
-        for product, digest in there.items():
-            trust.require_form(session.repository, digest, plan, product, [VERIFY])
+    if there := complete_unsmoked(session, status, report):
         return "present", _products(session, plan, there, names.UNSMOKED)
     built = session.built(plan)
     gates.require(plan, session.folder(plan), local_ids(built), [VERIFY])

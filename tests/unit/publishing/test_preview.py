@@ -11,15 +11,17 @@ import pytest
 
 from ftbuild.build import definitions
 from ftbuild.gates.report import VERIFY
-from ftbuild.plan import DIRTY, Plan, Revision
+from ftbuild.plan import DIRTY, PRODUCTS, Plan, Revision
+from ftbuild.publishing import names
 from ftbuild.publishing.signing import KeySigner
 from tests.unit.publishing import test_trust
 from tests.unit.publishing.shelf import Shelf
-from tests.unit.publishing.test_trust import forget_moving
+from tests.unit.publishing.test_trust import Unsmoked, forget_moving
 
 # Fixtures.
 cell = test_trust.cell
 keys, our_signer, signer = test_trust.keys, test_trust.our_signer, test_trust.signer
+unsmoked = test_trust.unsmoked
 
 Situation = Callable[[Shelf, Plan], object]
 
@@ -136,6 +138,53 @@ def test_a_dry_run_says_what_is_signed_by_a_run_with_a_key(
     assert len(test_trust.signatures(shelf)) >= 2
     (foreseen,) = shelf.foresee(cell, signer=signer)
     assert foreseen.action == "nothing: published"
+
+
+def test_a_dry_run_refuses_what_has_no_pinned_base(shelf: Shelf, cell: Plan) -> None:
+    cell = replace(cell, base=replace(cell.base, digest=None, debian=None))
+    shelf.tested(cell)
+    (foreseen,), (ended,) = shelf.foresee(cell), shelf.publish(cell)
+    assert foreseen.error
+    assert ended.error
+    assert foreseen.error.what == ended.error.what
+    assert "no digest of its base" in foreseen.error.what
+
+
+def test_a_dry_run_says_what_becomes_of_images_that_no_gpu_has_tested(
+    shelf: Shelf, cell: Plan, signer: KeySigner, unsmoked: Unsmoked
+) -> None:
+    untested = "push, attest, set the tags of untested images"
+    for key, action, state in (
+        (None, untested, "unsmoked"),
+        (None, "nothing: published as untested", "present"),
+        (signer, "sign", "signed"),
+        (signer, "nothing: published as untested", "present"),
+    ):
+        (foreseen,) = shelf.foresee(cell, signer=key, allow_unsmoked=True)
+        (ended,) = shelf.publish(cell, signer=key, allow_unsmoked=True)
+        assert (foreseen.action, foreseen.error) == (action, None)
+        assert (ended.state, ended.error) == (state, None)
+
+
+def test_a_dry_run_refuses_untested_images_of_somebody_else(
+    shelf: Shelf, cell: Plan, unsmoked: Unsmoked
+) -> None:
+    for product in PRODUCTS:
+        shelf.image(cell, product, names.tag(cell, product) + names.UNSMOKED)
+    (foreseen,) = shelf.foresee(cell, allow_unsmoked=True)
+    (ended,) = shelf.publish(cell, allow_unsmoked=True)
+    assert foreseen.error
+    assert ended.error
+    assert foreseen.error.what == ended.error.what
+
+
+def test_a_half_published_pair_that_is_not_ours_is_refused_by_a_dry_run(shelf: Shelf, cell: Plan) -> None:
+    shelf.image(cell, "runtime", names.tag(cell, "runtime"))
+    shelf.tested(cell)
+    (foreseen,), (ended,) = shelf.foresee(cell), shelf.publish(cell)
+    assert foreseen.error
+    assert ended.error
+    assert foreseen.error.what == ended.error.what
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -132,6 +132,16 @@ def test_staged_tags_go_when_their_images_are_published_or_old(
     assert staged.deleted == [each.name.rpartition(":")[2] for each in gone]
 
 
+@pytest.mark.parametrize("newest", "abc")
+def test_of_old_images_the_newest_stays_whatever_its_tag_is(
+    cell: Plan, monkeypatch: pytest.MonkeyPatch, newest: str
+) -> None:
+    times = {f"22.12-sm86-{KEYS[key]}": f"2026-01-0{1 + (key == newest)}T00:00:00+00:00" for key in "abc"}
+    staged = Repo("r.example/staging", times)
+    gone = {each.name[-1] for each in found(monkeypatch, [cell], 1, staged, Repo(REPOSITORY, {}))}
+    assert gone == set("abc") - {newest}
+
+
 @pytest.mark.parametrize("image", [None, Malformed("an index refers to an image that is none")])
 def test_what_is_no_image_under_a_staged_tag_is_the_oldest(
     cell: Plan, monkeypatch: pytest.MonkeyPatch, image: Malformed | None

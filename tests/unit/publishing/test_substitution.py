@@ -214,6 +214,16 @@ def test_without_a_key_that_is_there_nothing_is_trusted(
         verifying.trusted(keys_given)
 
 
+@pytest.mark.parametrize("given", [verifying.IDENTITY_VARIABLE, verifying.ISSUER_VARIABLE])
+def test_an_identity_without_its_issuer_is_nobody(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other issuer may give somebody the same identity."""
+    for name in (verifying.KEYS_VARIABLE, verifying.IDENTITY_VARIABLE, verifying.ISSUER_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(given, "https://gitlab.com")
+    with pytest.raises(ConfigError, match="whose signatures count is not said"):
+        verifying.trusted([])
+
+
 def test_only_the_image_that_was_judged_counts_as_taken(
     shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

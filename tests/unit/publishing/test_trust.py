@@ -228,6 +228,14 @@ def test_records_about_other_images_prove_nothing(shelf: Shelf, cell: Plan) -> N
     assert shelf.moving(cell) == before
 
 
+def test_a_record_that_cannot_be_read_is_why_nothing_is_published(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    (cell.folder(shelf.work) / SMOKE.record).write_text("{")
+    outcome = only(shelf.publish(cell))
+    assert (outcome.state, outcome.exit_code) == ("failed", PublishError.exit_code)
+    assert shelf.immutable(cell) == shelf.moving(cell) == {}
+
+
 def with_another_image_first(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
     """Hide an image from a reader who takes what says that it is an attestation for one."""
     other = shelf.image(plan, "runtime").manifest
@@ -300,6 +308,23 @@ def about_nobody(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
     with_changed_statements(shelf, content, change)
 
 
+def with_a_statement_that_is_none(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    blob = shelf.repository.put_blob(b"no statement", manifests.LAYER)
+    with_changed_statements(shelf, content, lambda layers: layers[1].update(blob.as_dict()))
+
+
+def without_attestations(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    content["manifests"].pop()
+
+
+def of_another_cell(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    content["annotations"]["io.ftbuild.cell"] = "22.12-sm70"
+
+
+def without_gates(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    del content["annotations"]["io.ftbuild.gates"]
+
+
 def with_another_sm(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
     content["annotations"]["io.ftbuild.sm"] = "90"
 
@@ -323,6 +348,10 @@ def with_one_gate(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
         (with_known_holes_of_another, "its attestations are about another image"),
         (with_one_statement, "its attestations are about another image"),
         (about_nobody, "its attestations are about another image"),
+        (with_a_statement_that_is_none, "its attestations are about another image"),
+        (without_attestations, "something else than one image and its attestations"),
+        (of_another_cell, "it is not the runtime image of 22.12-sm86-"),
+        (without_gates, "it has not passed verify,smoke, but nothing"),
         (with_another_sm, "its annotation 'io.ftbuild.sm' is not the image's label"),
         (as_the_other_product, "it is not the runtime image of 22.12-sm86-"),
         (with_one_gate, "it has not passed verify,smoke, but verify"),
