@@ -15,6 +15,7 @@ from ftbuild.host import reading
 from ftbuild.host.files import write_private
 from ftbuild.input_key import input_key
 from ftbuild.plan import Plan
+from ftbuild.text import bounded_json
 
 NAME = "closed-plan.json"
 # Ten times the largest of today's.
@@ -39,9 +40,8 @@ def read(file: Path) -> Plan:
     except FtbuildError as unusable:
         raise ConfigError(f"the plan file cannot be read: {unusable.what}", where=str(file)) from unusable
     except ValidationError as invalid:
-        first = invalid.errors(include_url=False, include_input=False)[0]
-        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        raise ConfigError(f"the file holds no plan: {what}", where=str(file), hint=_HINT) from None
+        what = f"the file holds no plan: {bounded_json.explained(invalid)}"
+        raise ConfigError(what, where=str(file), hint=_HINT) from None
     if input_key(plan) != plan.key:
         raise ConfigError(f"the plan of {plan.cell.id} was changed", where=str(file), hint=_HINT)
     return plan

@@ -54,11 +54,21 @@ def test_a_plan_that_was_changed_is_refused(plan: Plan, tmp_path: Path) -> None:
             plan_file.read(other)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"cell": 1}', b"\xff\xfe", b"null"])
-def test_what_is_no_plan_is_refused(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [
+        (b"", "the whole"),
+        (b"{}", "cell"),
+        (b"[]", "the whole"),
+        (b'{"cell": 1}', "cell"),
+        (b"\xff\xfe", "the whole"),
+        (b"null", "the whole"),
+    ],
+)
+def test_what_is_no_plan_is_refused(tmp_path: Path, content: bytes, where: str) -> None:
     file = tmp_path / "plan.json"
     file.write_bytes(content)
-    with pytest.raises(ConfigError, match="the file holds no plan") as refused:
+    with pytest.raises(ConfigError, match=f"the file holds no plan: {where}: [^:]") as refused:
         plan_file.read(file)
     assert refused.value.where == str(file)
 

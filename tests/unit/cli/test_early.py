@@ -46,6 +46,14 @@ def by_module(folder: Path) -> list[str]:
     return [sys.executable, "-m", "invoke", "--search-root", str(folder / "modules")]
 
 
+# Runs a program whatever this process does with signals, but for one that is ignored. Between fork and exec,
+# as Popen offers it, threads of libraries that other tests have loaded may end the program (gRPC's do).
+PREPARED = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN if str(int(number)) == sys.argv[1] else signal.SIG_DFL)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 # The module that is slow.
 STARTS = {
     "Invoke is imported": (by_script, "invoke"),
@@ -57,22 +65,25 @@ def started(
     start: Callable[[Path], list[str]], slow: str, folder: Path, ignored: int | None = None
 ) -> subprocess.Popen[str]:
     """Start `invoke matrix`, and return when it imports the slow module."""
-
-    def prepare() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
-
     mark = folder / "importing"
     (folder / "modules").mkdir()
     (folder / "modules" / f"{slow}.py").write_text(SLOW.format(mark=str(mark)))
     child = subprocess.Popen(
-        [*start(folder), "matrix", "--triton", "22.12"],
+        [
+            sys.executable,
+            "-c",
+            PREPARED,
+            str(int(ignored or 0)),
+            *start(folder),
+            "matrix",
+            "--triton",
+            "22.12",
+        ],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder / "modules")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=prepare,
     )
     assert until(lambda: mark.exists() or child.poll() is not None)
     assert child.poll() is None, child.communicate()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -93,8 +94,10 @@ def test_a_number_of_settings_that_is_none_ends_with_a_message(
 def test_the_cause_of_a_failure_is_named_and_not_its_consequence(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     git("init", "--quiet", str(repository))
+    # Whatever the user's own settings say of safe.directory.
+    own = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
     with pytest.raises(CommandFailed) as failed:
-        git("ls-remote", repository.as_uri(), env={"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"})
+        git("ls-remote", repository.as_uri(), env=own)
     assert "dubious ownership" in last_line(failed.value)
     with pytest.raises(CommandFailed) as failed:
         git("ls-remote", (tmp_path / "nowhere").as_uri())
