@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ftbuild.build import bake, buildable, definitions
+from ftbuild.build import bake, base, buildable, definitions
 from ftbuild.build import objects as build_objects
 from ftbuild.build.run import BuildOptions, CellBuild, host_settings
 from ftbuild.engine import buildx, daemon, orphans
@@ -91,6 +91,34 @@ def build_cells(
         _outcome(CellBuild(plan, client, host, options, reporter.prefixed(report, plan.cell.id)), registries)
         for plan in plans
     ]
+
+
+def make_bases(
+    plans: Iterable[Plan],
+    options: BuildOptions,
+    names: Names | None = None,
+    substitutes: Substitutes | None = None,
+    *,
+    report: Reporter = print,
+) -> None:
+    """Ensure the base of each plan, once where they share it.
+
+    With `names`, those that are made here are also pushed to the staging repository, for builders elsewhere.
+    What `substitutes` have is pulled. Raises HostError, PinError, PatchError or BuildError for the first base
+    that cannot be made (`build.base.ensure`), PublishError if the registry refuses.
+    """
+    client = daemon.connect()
+    buildx.version()
+    staging = PublishSession(Options(names, options.work)) if names else None
+    host = host_settings(client, options)
+    for plan in {plan.base.serving: plan for plan in plans}.values():
+        work, cache, rebuild = options.work, options.cache, options.rebuild
+        if substitutes and not rebuild:
+            bases.take(substitutes, client, plan, cache, report)
+        base.ensure(client, plan, host, work, cache, rebuild=rebuild, report=report)
+        if staging:
+            from_builder.push_base(staging, plan, report=report)
+        report(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
 
 
 def summary(outcomes: Iterable[Outcome]) -> str:

@@ -46,7 +46,6 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         server=base.server or release.server,
         cuda=cuda,
         driver=base.driver or release.driver,
-        tried=proven.tried(config, cell),
         base=_base(config, cell, base, files, tuple(_compiled(planned_sources, patches))),
         sources=planned_sources,
         patches=patches,
@@ -59,11 +58,12 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
             cell.sms, versions["ft"] or "", versions["backend"] or "", toolchain, cell.left_out
         ),
         files=files,
+        max_bytes=_max_bytes(base, cell),
         wheels=tuple(_wheels(base, files)),
         wheel_options=requirements.pip_options(base),
         revision=revision,
-        max_bytes=_max_bytes(base, cell),
         objects=config.lock.objects.get(cell.id, ""),
+        tried=proven.tried(config, cell),
         support_end=proven.support_end(config, cell),
         compression=config.matrix.compression,
     )

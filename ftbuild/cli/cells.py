@@ -17,6 +17,7 @@ from ftbuild.cli.options import (
     CaBundle,
     ConfigFolder,
     DryRun,
+    Jobs,
     PlanFile,
     Progress,
     Rebuild,
@@ -24,7 +25,7 @@ from ftbuild.cli.options import (
     work_folder,
 )
 from ftbuild.cli.selection import Selection, plans, warn
-from ftbuild.cli.taking import OWN_MEANS, Taking
+from ftbuild.cli.taking import NOTHING, OWN_MEANS, Substituting, Taking
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:
@@ -135,29 +136,36 @@ def _print_plans(config: Config | None, planned: Sequence[Plan], output: str) ->
         print(f"\n{machine.ONLINE}")
 
 
-@command()
+@command(needs={"stage": ["push"], "trust": ["from_"]}, beside={"plan": ("triton", "base")})
 def base(
     config: ConfigFolder = CONFIG,
     triton: Releases = (),
     base: BaseNames = (),
+    substituting: Substituting = NOTHING,
+    jobs: Jobs = None,
     ca: CaBundle = None,
     progress: Progress = "auto",
     rebuild: Rebuild = False,
+    push: Annotated[str | None, "registry (host and path) where builders elsewhere find them"] = None,
+    stage: Annotated[str | None, "path below the registry of --push where they wait"] = None,
+    plan: PlanFile = None,
 ) -> int:
     """Build the images that cells are based on (`--base open`: from Debian and PyPI packages)."""
-    from ftbuild.build import base as bases
-    from ftbuild.build.run import BuildOptions, host_settings
+    from ftbuild import pipeline, plan_file
+    from ftbuild.build.run import BuildOptions
     from ftbuild.config import loader
-    from ftbuild.engine import buildx, daemon
+    from ftbuild.publishing import names
 
-    loaded = loader.load(config)
-    planned = plans(loaded, Selection(config, triton, base=base))
-    warn(loaded, planned)
-    client = daemon.connect()
-    buildx.version()
-    options = BuildOptions(cache_folder(), work_folder(), ca=ca_bundle(ca), progress=progress)
-    host = host_settings(client, options)
-    for plan in {plan.base.serving: plan for plan in planned}.values():
-        bases.ensure(client, plan, host, options.work, options.cache, rebuild=rebuild)
-        print(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
+    if plan:
+        planned = [plan_file.read(plan)]
+    else:
+        loaded = loader.load(config)
+        planned = plans(loaded, Selection(config, triton, base=base))
+        warn(loaded, planned)
+    image, work = planned[0].image, work_folder()
+    staging = names.resolve(push, stage, image, "--push") if push else None
+    options = BuildOptions(
+        cache_folder(), work, jobs=jobs, ca=ca_bundle(ca), progress=progress, rebuild=rebuild
+    )
+    pipeline.make_bases(planned, options, staging, substituting.substitutes(image, work))
     return 0

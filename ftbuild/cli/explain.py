@@ -65,7 +65,7 @@ def cells(planned: Sequence[Plan]) -> str:
 
 
 def _wrapped(words: Sequence[str]) -> str:
-    return textwrap.fill(", ".join(words), VALUE_CHARACTERS, break_on_hyphens=False)
+    return "\n".join(textwrap.wrap(", ".join(words), VALUE_CHARACTERS, break_on_hyphens=False))
 
 
 def _image(plan: Plan) -> Iterator[Row]:

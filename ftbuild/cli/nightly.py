@@ -109,11 +109,12 @@ def nightly(
         notify=course.notify or setting("FTBUILD_NOTIFY"),
         ca=ca_bundle(machines.ca),
         builders=_wanted(machines.builder),
-        taking=taking.words(),
-        substitutes=taking.substitutes(config.matrix.image, work),
+        from_=taking.from_,
+        objects=taking.objects,
+        trust=taking.trust,
         publish_objects=publish_objects,
     )
-    taking.objects_of()  # what is wrong with it would fail every cell
+    taking.check(config.matrix.image, work)  # what is wrong with it would fail every cell
     if dry_run:
         nightly_run.show(request, options)
         return 0

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Taking:
-    """The options about what is taken from registries: images in place of a build, objects for it."""
+class Substituting:
+    """The options about images that are taken from a registry in place of a build."""
 
     from_: Annotated[
         str | None,
@@ -27,6 +27,26 @@ class Taking:
         Sequence[str],
         "public key that has signed them, a file or KMS address (repeatable; default: FTBUILD_TRUSTED_KEYS)",
     ] = ()
+
+    def substitutes(self, image: str, work: Path) -> Substitutes | None:
+        """Return where to look for images of that name, None for nowhere.
+
+        Raises ConfigError if nobody is trusted, or for what is no registry; HostError without cosign.
+        """
+        if not self.from_:
+            return None
+        from ftbuild.publishing import names, verifying
+        from ftbuild.publishing.substitution import Substitutes
+
+        return Substitutes(
+            names.resolve(self.from_, None, image, "--from"), verifying.trusted(self.trust), work
+        )
+
+
+@dataclass(frozen=True)
+class Taking(Substituting):
+    """The options about what is taken from registries: images in place of a build, objects for it."""
+
     objects: Annotated[
         bool,
         "compile only what the objects lack that the lock has of the cell, if a trusted key has signed them",
@@ -47,24 +67,10 @@ class Taking:
             )
         return verifying.trusted(self.trust)
 
-    def substitutes(self, image: str, work: Path) -> Substitutes | None:
-        """Return where to look for images of that name, None for nowhere.
-
-        Raises ConfigError if nobody is trusted, or for what is no registry; HostError without cosign.
-        """
-        if not self.from_:
-            return None
-        from ftbuild.publishing import names, verifying
-        from ftbuild.publishing.substitution import Substitutes
-
-        return Substitutes(
-            names.resolve(self.from_, None, image, "--from"), verifying.trusted(self.trust), work
-        )
-
-    def words(self) -> tuple[str, ...]:
-        """Return the options as typed, for a command that is started by this one."""
-        taking = [*(["--from", self.from_] if self.from_ else []), *(["--objects"] if self.objects else [])]
-        return (*taking, *(word for key in self.trust for word in ("--trust", key) if taking))
+    def check(self, image: str, work: Path) -> None:
+        """Raise what the others raise."""
+        self.substitutes(image, work)
+        self.objects_of()
 
 
-OWN_MEANS = Taking()
+NOTHING, OWN_MEANS = Substituting(), Taking()

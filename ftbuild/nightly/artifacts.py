@@ -73,7 +73,17 @@ def failure(log: Path, folder: Path, reason: Reason) -> str:
     """
     lines = _lines(log)
     checks = _failed_checks(folder) if reason is Reason.SMOKE else ""
-    return _last_message(lines) or checks or next((line for line in reversed(lines) if line.strip()), "")
+    return _last_message(lines) or checks or _last_line(lines)
+
+
+def message(log: Path) -> str:
+    """Return ftbuild's last message in a log, else its last line."""
+    lines = _lines(log)
+    return _last_message(lines) or _last_line(lines)
+
+
+def _last_line(lines: Sequence[str]) -> str:
+    return next((line for line in reversed(lines) if line.strip()), "")
 
 
 def _last_message(lines: Sequence[str]) -> str:

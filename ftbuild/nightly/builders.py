@@ -50,8 +50,13 @@ class Share:
         """Return the options of `invoke build` that choose this builder."""
         if not self.name:
             return []
-        through = ["--push", registry, *(["--stage", stage] if stage else [])] if registry else []
-        return ["--builder", self.name, *(through if self.pushes else [])]
+        return ["--builder", self.name, *self.through(registry, stage)]
+
+    def through(self, registry: str | None, stage: str | None) -> list[str]:
+        """Return the options that name the way of images between this builder and the engine, if any."""
+        if not (registry and self.pushes):
+            return []
+        return ["--push", registry, *(["--stage", stage] if stage else [])]
 
     def record(self) -> BuilderRecord:
         """Return what the report says of it at the start of a run."""

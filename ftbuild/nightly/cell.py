@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,9 +13,9 @@ from threading import Event
 from ftbuild import plan_file
 from ftbuild.build import bake, build_log, lost, stages
 from ftbuild.errors import BuildError, Interrupted
-from ftbuild.host import shell
 from ftbuild.nightly import artifacts, budget, watch
 from ftbuild.nightly.builders import Share
+from ftbuild.nightly.commands import Command
 from ftbuild.nightly.record import CellRecord, Reason, State, Step, outcome
 from ftbuild.nightly.watch import Watch
 from ftbuild.plan import Plan
@@ -26,7 +25,6 @@ from ftbuild.text.reporter import Reporter
 
 # BuildKit's lines, the empty ones between its steps, and pytest's for each test: kept in the log only.
 _DETAIL = re.compile(r"^\[[^]]+\](?: #\d+ |\s*$)|::test_\w+")
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
@@ -216,11 +214,9 @@ def _step(
 ) -> Step:
     """Run an ftbuild command, at most `until` an event; report its lines about the cell, and log them all."""
     log = Path("cells", plan.cell.id, f"{name}-{tries + 1}.log" if tries else f"{name}.log")
-    (context.folder / log).parent.mkdir(parents=True, exist_ok=True)
-    (context.folder / log).unlink(missing_ok=True)
-    shown = shell.display(["invoke", name, *arguments])
+    command = Command(name, arguments)
     if context.stop.is_set():
-        return Step(name, shown, str(log), context.now(), 0.0, Interrupted.exit_code)
+        return Step(name, str(command), str(log), context.now(), 0.0, Interrupted.exit_code)
 
     prefix, progress = f"[{plan.cell.id}] ", stages.Progress(context.report)
 
@@ -231,15 +227,13 @@ def _step(
             progress.read(line.removeprefix(prefix), prefix)
 
     start = context.now()
-    argv = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), name, *arguments]
-    environment = {"PYTHONUNBUFFERED": "1"}
-    code = shell.stream(argv, log=context.folder / log, env=environment, on_line=pass_on, until=until)
-    return Step(name, shown, str(log), start, context.now() - start, _code(code, context))
+    code = command.stream(context.folder / log, pass_on, until)
+    return Step(name, str(command), str(log), start, context.now() - start, _code(code, context))
 
 
 def _code(code: int, context: RunContext) -> int:
-    """Return the code of an interruption for a command that a signal ended, or that failed after the stop."""
-    return Interrupted.exit_code if code < 0 or (code and context.stop.is_set()) else code
+    """Return the code of an interruption for a command that failed after the stop."""
+    return Interrupted.exit_code if code and context.stop.is_set() else code
 
 
 def _add(record: CellRecord, step: Step) -> CellRecord:

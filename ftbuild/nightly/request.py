@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftbuild.config.schema import Config
 from ftbuild.matrix import Matrix
 from ftbuild.nightly.builders import BuilderRequest
 from ftbuild.plan import Revision
-from ftbuild.publishing.substitution import Substitutes
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,9 @@ class Request:
 class NightlyOptions:
     """Settings of a nightly run; None leaves a decision to ftbuild.
 
-    `jobs` and `parallel` are for each of the `builders`, of which none means the engine's own. `taking` are
-    the options of `invoke build` about what is taken from registries, `substitutes` what they mean for bases.
+    `jobs` and `parallel` are for each of the `builders`, of which none means the engine's own. `from_` is the
+    registry whose signed images are taken in place of a build, `trust` names the keys that have signed them
+    and the `objects`.
     """
 
     registry: str | None = None
@@ -55,6 +55,45 @@ class NightlyOptions:
     notify: str | None = None
     ca: Path | None = None
     builders: Sequence[BuilderRequest] = ()
-    taking: Sequence[str] = ()
-    substitutes: Substitutes | None = None
+    from_: str | None = None
+    objects: bool = False
+    trust: Sequence[str] = ()
     publish_objects: bool = False
+
+    def of_bases(self) -> list[str]:
+        """Return the options of each `invoke base` about what is downloaded and taken from registries."""
+        return replace(self, objects=False).of_builds()  # a base has no objects
+
+    def of_builds(self) -> list[str]:
+        """Return those of each `invoke build`."""
+        return [*self._ca(), *self.taking()]
+
+    def of_publications(self) -> list[str]:
+        """Return the options of each `invoke publish` about what is published, and how it is signed."""
+        flags = {
+            "--attest": self.attest,
+            "--force": self.force,
+            "--allow-unsmoked": self.allow_unsmoked,
+            "--allow-shared-cache": self.allow_shared_cache,
+            "--allow-dirty": self.allow_dirty,
+            "--objects": self.publish_objects,
+        }
+        return [
+            *(["--sign-key", self.sign_key] if self.sign_key else []),
+            *([] if self.sign_log else ["--no-sign-log"]),
+            *(name for name, is_set in flags.items() if is_set),
+            # What was built with objects is published if those are trusted who have signed them.
+            *(self._trust() if self.objects else []),
+        ]
+
+    def taking(self) -> list[str]:
+        """Return the options about what is taken from registries."""
+        images = ["--from", self.from_] if self.from_ else []
+        objects = ["--objects"] if self.objects else []
+        return [*images, *objects, *(self._trust() if images or objects else [])]
+
+    def _ca(self) -> list[str]:
+        return ["--ca", str(self.ca)] if self.ca else []
+
+    def _trust(self) -> list[str]:
+        return [word for key in self.trust for word in ("--trust", key)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,28 +13,24 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from ftbuild import __version__
-from ftbuild.audit import job
-from ftbuild.build import base
-from ftbuild.build.machine import Host
 from ftbuild.config.schema import Config
 from ftbuild.engine import builders, buildx, daemon, orphans
-from ftbuild.errors import FtbuildError, HostError
+from ftbuild.errors import HostError
 from ftbuild.gates.smoke import gate
-from ftbuild.host import locks, shell
+from ftbuild.host import locks
 from ftbuild.matrix import Excluded, Matrix
-from ftbuild.nightly import budget, history, notify, resuming, scheduler
+from ftbuild.nightly import auditing, bases, budget, history, notify, resuming, scheduler
 from ftbuild.nightly import builders as nightly_builders
-from ftbuild.nightly.cell import ROOT, CellOptions, blank
-from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State, outcome
+from ftbuild.nightly.cell import CellOptions, blank
+from ftbuild.nightly.commands import ROOT, Command
+from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.request import NightlyOptions, Request
 from ftbuild.nightly.scheduler import Hooks, Schedule
 from ftbuild.plan import Plan
 from ftbuild.planning import make_plan
-from ftbuild.publishing import bases, from_builder, names, signing
-from ftbuild.publishing.session import Options, PublishSession
+from ftbuild.publishing import names, signing
 from ftbuild.publishing.status import PublishStatus, query
-from ftbuild.publishing.substitution import Substitutes
 from ftbuild.registry.client import Repository
 from ftbuild.text import screen, tables, units
 from ftbuild.text.reporter import to_stderr
@@ -61,7 +57,8 @@ def execute(request: Request, options: NightlyOptions) -> NightlyRun:
         schedule, folder = _schedule(request, options, info)
         # Whatever ends the run from here on, it can be resumed.
         scheduler.begin(schedule, folder)
-        schedule = _with_bases(client, schedule, options, request)
+        cell_options = _cell_options(request, options, schedule.run.registry)
+        schedule = _with_bases(schedule, options, request, folder)
         at_a_time = sum(share.budget.cells for share in schedule.shares)
         to_stderr(
             f"{len(schedule.plans)} cells, {at_a_time} at a time, {schedule.run.jobs} compile jobs in all; "
@@ -71,9 +68,8 @@ def execute(request: Request, options: NightlyOptions) -> NightlyRun:
             to_stderr,
             functools.partial(_untestable, client, config),
             builders.silence,
-            (lambda: job.audit(config, request.cache, report=to_stderr)) if options.audit else None,
+            (lambda: auditing.findings(config.folder, folder)) if options.audit else None,
         )
-        cell_options = _cell_options(request, options, schedule.run.registry)
         done = scheduler.run(client, schedule, cell_options, folder, hooks)
         history.forget(work)
     _announce(done, folder, options.notify)
@@ -127,14 +123,15 @@ def _begin(request: Request, options: NightlyOptions, info: Mapping[str, Any]) -
         folder, run = resuming.last(work)
         to_stderr(f"resuming the nightly run of {run.started}")
         return folder, replace(run, registry=_registry(options) or run.registry)
-    config = _recorded(request.config.folder)
-    now = datetime.now(UTC)
+    config, now = _recorded(request.config.folder), datetime.now(UTC)
+    command = Command("nightly", _recorded_options(request, options))
     run = NightlyRun(
         id=history.new_id(work, now, to_stderr),
+        past=history.remembered(work, config),
         started=now.isoformat(timespec="seconds"),
         seconds=0.0,
         exit_code=0,
-        command=shell.display(["invoke", "nightly", *_recorded_options(request, options)]),
+        command=str(command),
         ftbuild=__version__,
         revision=request.revision.commit,
         registry=_registry(options),
@@ -142,7 +139,6 @@ def _begin(request: Request, options: NightlyOptions, info: Mapping[str, Any]) -
         memory_bytes=int(info["MemTotal"]),
         jobs=0,
         cells=(),
-        past=history.remembered(work, config),
         config=config,
     )
     return work / history.FOLDER / run.id, run
@@ -163,7 +159,7 @@ def _recorded_options(request: Request, options: NightlyOptions) -> list[str]:
     """Return the options for the report, without the webhook's URL, which is a secret."""
     typed = [*request.selected, "--config", str(request.config.folder)]
     typed += [word for builder in options.builders for word in ("--builder", str(builder))]
-    typed += options.taking
+    typed += options.taking()
     return typed + (["--registry", options.registry] if options.registry else [])
 
 
@@ -183,8 +179,7 @@ def _schedule(request: Request, options: NightlyOptions, info: Mapping[str, Any]
     tested = {record.cell for record in done.values() if run.registry and record.registry != run.registry}
     settled |= {name: record for name, record in done.items() if name not in tested}
     if run.registry:
-        repository = names.resolve(run.registry, options.stage, config.matrix.image).repository
-        settled = _complete(plans, repository, run.registry, options) | settled
+        settled = _complete(plans, config.matrix.image, run.registry, options) | settled
     ordered = budget.order_of_start([p for p in plans if p.cell.id not in settled], run.past)
     fail_fast = options.fail_fast
     return Schedule(run, ordered, shares, settled, fail_fast=fail_fast, tested=frozenset(tested)), folder
@@ -199,16 +194,13 @@ def _cells(request: Request, run: NightlyRun, *, resume: bool) -> tuple[Matrix, 
     return request.table, {}
 
 
-def _with_bases(
-    client: docker.DockerClient, schedule: Schedule, options: NightlyOptions, request: Request
-) -> Schedule:
+def _with_bases(schedule: Schedule, options: NightlyOptions, request: Request, folder: Path) -> Schedule:
     """Make the bases of all cells to build; those whose base failed are settled."""
     to_build = [plan for plan in schedule.plans if plan.cell.id not in schedule.tested]
-    info = client.info()
-    jobs = budget.for_machine(int(info["NCPU"]), int(info["MemTotal"]), options.jobs).jobs
-    host = Host(jobs, ca=options.ca, progress="plain")
-    stage = _base_stage(schedule, options, request)
-    failed = _without_base(client, to_build, host, stage, request, options.substitutes)
+    jobs = ["--jobs", str(options.jobs)] if options.jobs else []
+    ways = (share.through(schedule.run.registry, options.stage) for share in schedule.shares)
+    through = next(filter(None, ways), [])
+    failed = bases.make(to_build, [*jobs, *options.of_bases(), *through], request.work, folder, to_stderr)
     left = [plan for plan in schedule.plans if plan.cell.id not in failed]
     return replace(schedule, plans=left, settled={**schedule.settled, **failed})
 
@@ -232,9 +224,10 @@ def passed_before(plans: Sequence[Plan], run: NightlyRun) -> dict[str, CellRecor
 
 
 def _complete(
-    plans: Sequence[Plan], repository: str, registry: str, options: NightlyOptions
+    plans: Sequence[Plan], image: str, registry: str, options: NightlyOptions
 ) -> dict[str, CellRecord]:
     """Return the cells that the registry has, moving tags and, with a key, its signatures included."""
+    repository = names.resolve(registry, options.stage, image).repository
     key = signing.signer(options.sign_key, options.sign_log)
     return {
         status.plan.cell.id: _published(status, repository, registry)
@@ -262,49 +255,6 @@ def _published(status: PublishStatus, repository: str, registry: str) -> CellRec
     return replace(blank(status.plan, State.SKIPPED, Reason.PUBLISHED), images=images, registry=registry)
 
 
-def _base_stage(schedule: Schedule, options: NightlyOptions, request: Request) -> PublishSession | None:
-    """Return where builders elsewhere find the bases; None if there are none."""
-    registry = schedule.run.registry
-    if not registry or not any(share.pushes for share in schedule.shares):
-        return None
-    staging = names.resolve(registry, options.stage, request.config.matrix.image)
-    return PublishSession(Options(staging, request.work))
-
-
-def _without_base(
-    client: docker.DockerClient,
-    plans: Iterable[Plan],
-    host: Host,
-    stage: PublishSession | None,
-    request: Request,
-    substitutes: Substitutes | None,
-) -> dict[str, CellRecord]:
-    """Build or take each local base once, before the cells that need it; return the cells whose base failed.
-
-    With a `stage`, it is pushed there.
-    """
-    failed: dict[str, CellRecord] = {}
-    problems: dict[str, FtbuildError | None] = {}
-    for plan in plans:
-        name = plan.base.serving
-        if name not in problems:
-            try:
-                if substitutes:
-                    bases.take(substitutes, client, plan, request.cache, to_stderr)
-                base.ensure(client, plan, host, request.work, request.cache, report=to_stderr)
-                if stage:
-                    from_builder.push_base(stage, plan, report=to_stderr)
-                problems[name] = None
-            except FtbuildError as failure:
-                to_stderr(f"base {plan.base.name}: {failure}")
-                problems[name] = failure
-        if problem := problems[name]:
-            state, reason = outcome(problem.exit_code)
-            record = blank(plan, state, reason, f"base {plan.base.name}: {problem}")
-            failed[plan.cell.id] = replace(record, exit_code=problem.exit_code)
-    return failed
-
-
 def _cell_options(request: Request, options: NightlyOptions, registry: str) -> CellOptions:
     return CellOptions(
         config=request.config.folder,
@@ -312,28 +262,11 @@ def _cell_options(request: Request, options: NightlyOptions, registry: str) -> C
         registry=registry or None,
         stage=options.stage,
         smoke=options.smoke,
-        build=[*(["--ca", str(options.ca)] if options.ca else []), *options.taking],
-        publish=[
-            *(["--sign-key", options.sign_key] if options.sign_key else []),
-            *([] if options.sign_log else ["--no-sign-log"]),
-            *(["--attest"] if options.attest else []),
-            *(["--force"] if options.force else []),
-            *(["--allow-unsmoked"] if options.allow_unsmoked else []),
-            *(["--allow-shared-cache"] if options.allow_shared_cache else []),
-            *(["--allow-dirty"] if options.allow_dirty else []),
-            *(["--objects"] if options.publish_objects else []),
-            *_trust(options.taking),
-        ],
+        build=options.of_builds(),
+        publish=options.of_publications(),
         allow_unsmoked=options.allow_unsmoked,
         shares_gpu=gate.needs_gpu(request.config),
     )
-
-
-def _trust(taking: Sequence[str]) -> list[str]:
-    """Return the options that name trusted keys, which publishing needs for what was built with objects."""
-    if "--objects" not in taking:
-        return []
-    return [word for at, each in enumerate(taking) if each == "--trust" for word in taking[at : at + 2]]
 
 
 def _untestable(client: docker.DockerClient, config: Config, built: Plan) -> str | None:

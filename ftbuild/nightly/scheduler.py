@@ -28,7 +28,6 @@ from ftbuild.nightly.waiting import Turn, Waiting
 from ftbuild.plan import Plan
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.results import CheckResult
-from ftbuild.text.results import State as CheckState
 
 if TYPE_CHECKING:
     import docker
@@ -80,9 +79,9 @@ def run(
     gpu = Lock() if options.shares_gpu else nullcontext()
     context = RunContext(folder, begun, Event(), gpu, hooks.untestable, hooks.silence, hooks.report)
     recorder = _Recorder(schedule, context)
+    recorder.write()
     waiting = Waiting(schedule.plans)
     dealer = _Dealer(client, schedule, options, context, recorder, waiting)
-    recorder.write()
     interrupted = False
     slots = [share for share in schedule.shares for _ in range(share.budget.cells)]
     auditing: Future[Sequence[CheckResult]] | None = None
@@ -95,7 +94,7 @@ def run(
         for done in as_completed(working):
             done.result()
         if auditing:
-            recorder.audited(_findings(auditing))
+            recorder.audited(auditing.result())
     except KeyboardInterrupt:
         interrupted = True
         hooks.report("interrupted: stopping the running commands")
@@ -104,8 +103,7 @@ def run(
         shell.interrupt()
         wait(working)
     finally:
-        # After an interrupt the run does not wait for a server that the audit queries.
-        pool.shutdown(wait=not interrupted, cancel_futures=interrupted)
+        pool.shutdown(cancel_futures=interrupted)
     for turn in waiting.left():
         recorder.enter(_given_up(turn))
     return recorder.write() if interrupted else recorder.close(options.smoke and not options.allow_unsmoked)
@@ -273,10 +271,3 @@ def _with_artifacts(
         compiles=artifacts.compiles(plan, folder),
         figures=artifacts.figures(folder),
     )
-
-
-def _findings(auditing: Future[Sequence[CheckResult]]) -> Sequence[CheckResult]:
-    try:
-        return auditing.result()
-    except FtbuildError as broken:
-        return (CheckResult("audit", CheckState.WARN, f"the audit could not run: {broken.what}"),)

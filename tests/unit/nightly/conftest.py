@@ -12,7 +12,6 @@ import pytest
 
 from ftbuild import matrix, plan_file
 from ftbuild.build import bake
-from ftbuild.build import base as bases
 from ftbuild.config.schema import Config
 from ftbuild.engine import builders, buildx, daemon
 from ftbuild.engine.builders import Builder, Machine
@@ -25,7 +24,7 @@ from ftbuild.nightly.record import NightlyRun
 from ftbuild.nightly.request import NightlyOptions, Request
 from ftbuild.plan import PRODUCTS, Plan, Revision
 from ftbuild.planning import make_plan
-from ftbuild.publishing import from_builder, signing
+from ftbuild.publishing import signing
 from ftbuild.publishing.status import PublishStatus
 from ftbuild.registry.client import Repository
 
@@ -40,7 +39,7 @@ class Commands:
     """The commands of the cells: those that ran, and the codes with which they end (0 otherwise).
 
     Builds on a builder in `silent` fail, and it answers no more; `vanish` holds the builders that are silent
-    once they have so many builds.
+    once they have so many builds. `bases` has the options of each base that was made, which `base_code` ends.
     """
 
     work: Path
@@ -53,7 +52,9 @@ class Commands:
     log: str = ""
     silent: set[str] = field(default_factory=set)
     vanish: dict[str, int] = field(default_factory=dict)
-    bases: list[str] = field(default_factory=list)
+    bases: list[list[str]] = field(default_factory=list)
+    base_code: int = 0
+    audit: list[str] = field(default_factory=lambda: ["[]", ""])
     engine: dict[str, Any] = field(
         default_factory=lambda: {"ID": "EN:GI:NE", "NCPU": 4, "MemTotal": 64 << 30}
     )
@@ -63,6 +64,10 @@ class Commands:
         assert Path(argv[4], "tasks.py").is_file()
         name, *options = argv[5:]
         value = dict(zip(options[::2], options[1::2], strict=False))
+        if name == "base":
+            self.bases.append(options)
+            log.write_text("error: no network\n" if self.base_code else "done\n")
+            return self.base_code
         cell = plan_file.read(Path(value["--plan"])).cell.id
         self.ran.append((cell, name))
         self.lines.append([name, *options])
@@ -86,6 +91,11 @@ class Commands:
         if name == "publish" and not code:
             self.published.add((value["--registry"], cell))
         return code
+
+    def answer(self, argv: Sequence[str], **more: Any) -> shell.Result:
+        """Stand for the audit, with its answer and what it says beside."""
+        assert argv[5] == "audit"
+        return shell.Result(tuple(argv), 0, *self.audit)
 
     def silence(self, builder: str) -> str:
         """Stand for the question whether a builder answers."""
@@ -136,12 +146,9 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     monkeypatch.setattr(buildx, "version", lambda: None)
     monkeypatch.setattr(builders, "find", found.find)
     monkeypatch.setattr(builders, "silence", found.silence)
-    monkeypatch.setattr(bases, "ensure", lambda *args, **more: None)
-    monkeypatch.setattr(
-        from_builder, "push_base", lambda session, plan, **more: found.bases.append(session.staging.name)
-    )
     monkeypatch.setattr(gate, "needs_gpu", lambda config: False)
     monkeypatch.setattr(shell, "stream", found.stream)
+    monkeypatch.setattr(shell, "run", found.answer)
     monkeypatch.setattr(signing.Signer, "has_signed", lambda signer, name, report: bool(found.signed))
 
     def query(plans: Sequence[Plan], repository: Repository) -> list[PublishStatus]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from ftbuild import __version__, matrix
-from ftbuild.audit import job
-from ftbuild.build import base as bases
+from ftbuild import __version__, matrix, plan_file
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
@@ -116,21 +115,31 @@ def test_cells_that_cannot_exist_are_recorded_with_the_reason(night: Night) -> N
     assert [cell.cell for cell in done.cells] == ["22.03-sm89", *CELLS]
 
 
-def test_a_base_is_built_once_and_its_failure_told_in_each_cell(
-    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[Any] = []
-
-    def ensure(client: object, found: Plan, host: Any, work: Path, cache: Path, *, report: Any) -> None:
-        asked.append((host.jobs, host.ca, host.builder, host.progress, work, cache))
-        raise HostError("no network")
-
-    monkeypatch.setattr(bases, "ensure", ensure)
-    done = night.run(ca=Path("/ca.pem"), builders=[BuilderRequest("far")])
-    assert asked == [(4, Path("/ca.pem"), None, "plain", night.work, night.work / "cache")]
-    assert "base open: no network" in capsys.readouterr().err
+def test_a_base_is_made_once_and_its_failure_told_in_each_cell(night: Night) -> None:
+    night.commands.base_code = 4
+    done = night.run(ca=Path("/ca.pem"), builders=[BuilderRequest("far")], from_=HERE, trust=["ours.pub"])
+    (options,) = night.commands.bases
+    assert options[0] == "--plan"
+    assert plan_file.read(Path(options[1])).cell.id == CELLS[0]
+    taken = ["--ca", "/ca.pem", "--from", HERE, "--trust", "ours.pub"]
+    assert options[2:] == ["--jobs", "4", *taken, "--push", HERE]
     for record in done.cells:
         assert (record.state, record.reason, record.exit_code) == (State.ERROR, Reason.MACHINE, 4)
+        assert record.detail == "base open: no network"
+    (log,) = (night.work / history.FOLDER / done.id / "bases").iterdir()
+    assert log.read_text() == "error: no network\n"
+
+
+def test_a_cell_whose_plan_cannot_be_written_fails_alone(night: Night, planned: Mapping[str, Plan]) -> None:
+    folder = planned[CELLS[0]].folder(night.work)
+    folder.rmdir()
+    folder.write_text("no folder")
+    done = night.run(registry=None)
+    first, *others = done.cells
+    assert (first.state, first.reason, first.exit_code) == (State.ERROR, Reason.MACHINE, 4)
+    assert first.detail.startswith("base open: closed-plan.json cannot be written: ")
+    assert {record.state for record in others} == {State.PASSED}
+    assert len(night.commands.bases) == 1
 
 
 def test_the_longest_cell_of_the_last_run_begins(night: Night) -> None:
@@ -146,16 +155,21 @@ def test_the_longest_cell_of_the_last_run_begins(night: Night) -> None:
     assert [cell for cell, name in night.commands.ran if name == "build"] == list(CELLS)[::-1]
 
 
-def test_an_audit_that_cannot_run_is_a_warning_and_no_failure(
-    night: Night, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def audit(*_: object, **__: object) -> None:
-        raise HostError("no network", where="here")
-
-    monkeypatch.setattr(job, "audit", audit)
-    done = night.run(registry=None, audit=True)
-    assert done.audit == (CheckResult("audit", CheckState.WARN, "the audit could not run: no network"),)
-    assert done.exit_code == 0
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("reading\nerror: no network\n  where: here\n", "no network\n  where: here"),
+        ("Killed\n", "Killed"),
+        ("", "it gave no answer"),
+    ],
+)
+def test_an_audit_that_cannot_run_is_a_warning_and_no_failure(night: Night, said: str, why: str) -> None:
+    for answer in ("", "[1]", "{}x", '[{"what": "pins"}]'):
+        night.commands.audit = [answer, said]
+        done = night.run(registry=None, audit=True)
+        assert done.audit == (CheckResult("audit", CheckState.WARN, f"the audit could not run: {why}"),)
+        assert done.exit_code == 0
+    assert (night.work / history.FOLDER / done.id / "audit.log").read_text() == said
 
 
 def test_a_gpu_that_does_not_fit_is_the_reason_of_an_untested_cell(
@@ -204,7 +218,7 @@ def test_every_command_is_run_unbuffered_and_anew(night: Night, monkeypatch: pyt
 
     monkeypatch.setattr(shell, "stream", note)
     night.run(registry=None)
-    assert seen == [{"PYTHONUNBUFFERED": "1"}] * 6
+    assert seen == [{"PYTHONUNBUFFERED": "1"}] * 7  # of the base, and two of each cell
 
 
 # What the commands leave

@@ -57,14 +57,24 @@ def test_a_night_over_builders_publishes_every_cell_once(night: Night) -> None:
     assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
     assert {record.builder for record in done.cells} <= {"near", "far"}
     assert sorted(cell for cell, name in night.commands.ran if name == "publish") == sorted(CELLS)
-    assert night.commands.bases == [f"{HERE}/triton_with_ft"]
+    (options,) = night.commands.bases
+    assert options[-2:] == ["--push", HERE]
 
 
 def test_a_builder_that_is_this_engine_pushes_nothing(night: Night) -> None:
     night.run(builders=[BuilderRequest("default")])
     build = night.commands.lines[0]
     assert build[-2:] == ["--builder", "default"]
-    assert night.commands.bases == []
+    (options,) = night.commands.bases
+    assert "--push" not in options
+
+
+def test_without_a_registry_no_base_goes_to_a_builder_in_a_container(night: Night) -> None:
+    """Its images are loaded into the engine, and there is nowhere to push to."""
+    done = night.run(registry=None, builders=[BuilderRequest("pod", 2)])
+    (options,) = night.commands.bases
+    assert "--push" not in options
+    assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
 
 
 def test_two_names_of_one_engine_are_refused(night: Night) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import errno
+import shlex
+import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, cycle
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from ftbuild import matrix
 from ftbuild.audit import job
-from ftbuild.build import base as bases
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, NothingSelected
 from ftbuild.gates.smoke import gate
@@ -22,7 +25,7 @@ from ftbuild.host import shell
 from ftbuild.nightly import history, notify, record, resuming, scheduler
 from ftbuild.nightly import run as nightly_run
 from ftbuild.nightly.builders import BuilderRequest
-from ftbuild.nightly.cell import ROOT
+from ftbuild.nightly.commands import ROOT
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.request import NightlyOptions, Request
@@ -34,6 +37,7 @@ from ftbuild.sm import Sm
 from ftbuild.text.results import CheckResult
 from ftbuild.text.results import State as CheckState
 from testing import recorded_runs
+from testing.waiting import until
 from tests.unit.nightly.conftest import CELLS, DIGEST, HERE, REVISION, THERE, Night
 
 
@@ -46,6 +50,7 @@ def of(run: NightlyRun, cell: str) -> CellRecord:
 
 
 PASSED = (State.PASSED, Reason.NONE)
+RUN = shell.run  # before it is replaced
 
 
 def test_a_cell_is_built_tested_and_published(night: Night) -> None:
@@ -137,6 +142,26 @@ def test_ctrl_c_while_builders_are_given_cells_ends_the_commands_and_is_recorded
     last = history.last(night.work)
     assert last is not None
     assert last[1] == done
+
+
+def test_ctrl_c_ends_an_audit_that_waits_for_a_server(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its threads were waited for before the process ended."""
+    submit, calls = ThreadPoolExecutor.submit, count(1)
+
+    def interrupted(pool: ThreadPoolExecutor, *call: Any) -> Future[Any]:
+        if next(calls) == 2:
+            assert until(lambda: shell._running)
+            raise KeyboardInterrupt
+        return submit(pool, *call)
+
+    monkeypatch.setattr(shell, "run", lambda argv, **more: RUN(["sleep", "300"], **more))
+    monkeypatch.setattr(shell, "_stopped", Event())
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    begun = time.monotonic()
+    assert night.run(audit=True).exit_code == 130
+    assert time.monotonic() - begun < 60
+    assert not shell._running
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPool")]
 
 
 @pytest.mark.parametrize(
@@ -304,21 +329,16 @@ def test_fail_fast_begins_no_further_cell(night: Night) -> None:
 
 
 @pytest.mark.parametrize(("state", "code"), [(CheckState.FAIL, 5), (CheckState.WARN, 0)])
-def test_a_finding_of_the_audit_counts_like_a_failed_cell(
-    night: Night, monkeypatch: pytest.MonkeyPatch, state: CheckState, code: int
-) -> None:
+def test_a_finding_of_the_audit_counts_like_a_failed_cell(night: Night, state: CheckState, code: int) -> None:
     found = [CheckResult("pins", state, "gone")]
-    monkeypatch.setattr(job, "audit", lambda *args, **more: found)
+    night.commands.audit = [job.render(found, "json"), "asking\n"]
     done = night.run(audit=True)
     assert done.audit == tuple(found)
     assert done.exit_code == code
 
 
-def test_a_failed_base_ends_the_cells_on_it(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ensure(*args: Any, **more: Any) -> None:
-        raise HostError("no network")
-
-    monkeypatch.setattr(bases, "ensure", ensure)
+def test_a_failed_base_ends_the_cells_on_it(night: Night) -> None:
+    night.commands.base_code = 4
     done = night.run()
     assert done.exit_code == 4
     assert night.commands.ran == []
@@ -384,9 +404,10 @@ def test_what_is_taken_from_registries_reaches_the_commands_of_each_cell(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taking = ("--from", HERE, "--objects", "--trust", "ours.pub", "--trust", "theirs.pub")
-    assert outcomes(night.run(taking=taking, publish_objects=True, attest=True)) == dict.fromkeys(
-        CELLS, PASSED
-    )
+    trust = ("ours.pub", "theirs.pub")
+    done = night.run(from_=HERE, objects=True, trust=trust, publish_objects=True, attest=True)
+    assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
+    assert done.command.endswith(f"{shlex.join(taking)} --registry {HERE}")
     for name, *options in night.commands.lines:
         if name == "build":
             assert options[-len(taking) :] == list(taking)
@@ -395,7 +416,7 @@ def test_what_is_taken_from_registries_reaches_the_commands_of_each_cell(
             assert options[-4:] == ["--trust", "ours.pub", "--trust", "theirs.pub"]
     night.commands.lines.clear()
     night.commands.published.clear()
-    night.run(taking=("--from", HERE, "--trust", "ours.pub"))
+    night.run(from_=HERE, trust=("ours.pub",))
     for name, *options in night.commands.lines:
         assert ("--trust" in options) is (name == "build")
         assert "--objects" not in options
@@ -407,7 +428,7 @@ def test_a_cell_that_was_taken_says_so_in_its_record(night: Night, planned: Mapp
     substituted.RECORD.write(
         plan.folder(night.work), {"runtime": Substituted(name, DIGEST, DIGEST, "the key ours.pub")}
     )
-    done = night.run(taking=("--from", HERE))
+    done = night.run(from_=HERE)
     notes = {record.cell: record.notes for record in done.cells}
     assert notes[CELLS[0]] == (f"the runtime image is {name}, signed with the key ours.pub",)
     assert notes[CELLS[1]] == ()
@@ -556,7 +577,7 @@ def test_a_run_that_ends_before_its_first_cell_can_be_resumed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as while_bases_are_made:
-        while_bases_are_made.setattr(bases, "ensure", ended)
+        while_bases_are_made.setattr(shell, "stream", ended)
         with pytest.raises(KeyboardInterrupt):
             night.run(registry=None)
     assert set(outcomes(night.run(registry=None, resume=True))) == set(CELLS)
