@@ -79,12 +79,12 @@ def build_cells(
     With `names`, the builder pushes the images to the staging repository, from where they come here to be
     verified. What `substitutes` have is not built but pulled; what the lock has of objects is brought if
     one of `objects_of` has signed it. Raises HostError before any work if engine, buildx or builder is
-    missing; the failure of a cell is in its `Outcome`.
+    missing or the staging registry does not answer; the failure of a cell is in its `Outcome`.
     """
     client = daemon.connect()
     buildx.version()
     orphans.remove(client, report)
-    staging = PublishSession(Options(names, options.work)) if names else None
+    staging = _staging(names, options)
     registries = Registries(staging, substitutes, objects_of)
     host = host_settings(client, options, pushes=staging is not None)
     return [
@@ -104,12 +104,13 @@ def make_bases(
     """Ensure the base of each plan, once where they share it.
 
     With `names`, those that are made here are also pushed to the staging repository, for builders elsewhere.
-    What `substitutes` have is pulled. Raises HostError, PinError, PatchError or BuildError for the first base
-    that cannot be made (`build.base.ensure`), PublishError if the registry refuses.
+    What `substitutes` have is pulled. Raises HostError before any work if engine or buildx is missing or the
+    staging registry does not answer; HostError, PinError, PatchError or BuildError for the first base that
+    cannot be made (`build.base.ensure`); PublishError if the registry refuses.
     """
     client = daemon.connect()
     buildx.version()
-    staging = PublishSession(Options(names, options.work)) if names else None
+    staging = _staging(names, options)
     host = host_settings(client, options)
     for plan in {plan.base.serving: plan for plan in plans}.values():
         work, cache, rebuild = options.work, options.cache, options.rebuild
@@ -119,6 +120,15 @@ def make_bases(
         if staging:
             from_builder.push_base(staging, plan, report=report)
         report(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
+
+
+def _staging(names: Names | None, options: BuildOptions) -> PublishSession | None:
+    """Return the session in which built images are pushed, if they are; its registry answers."""
+    if names is None:
+        return None
+    session = PublishSession(Options(names, options.work))
+    session.require_reachable()
+    return session
 
 
 def summary(outcomes: Iterable[Outcome]) -> str:

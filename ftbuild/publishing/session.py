@@ -17,6 +17,7 @@ from ftbuild.publishing.names import Names
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.signing import Signer
 from ftbuild.publishing.verifying import Verifier
+from ftbuild.registry import reference
 from ftbuild.registry.client import Repository
 from ftbuild.registry.session import Session
 from ftbuild.text.reporter import Reporter
@@ -50,10 +51,10 @@ class PublishSession:
     """The repositories, the Docker client and the work folder of one publishing command."""
 
     def __init__(self, options: Options) -> None:
-        session = Session()
+        self._registries = Session()
         self.options = options
-        self.repository = Repository(options.names.repository, session)
-        self.staging = Repository(options.names.staging, session)
+        self.repository = Repository(options.names.repository, self._registries)
+        self.staging = Repository(options.names.staging, self._registries)
         self._client: docker.DockerClient | None = None
         self._compressor = compression.Compressor(options.work)
 
@@ -69,6 +70,10 @@ class PublishSession:
         """Return whose signatures count: those that were named, and our own."""
         own = self.options.signer
         return (*self.options.trusted, *((own,) if own else ()))
+
+    def require_reachable(self) -> None:
+        """Raise HostError unless the staging registry answers: before work that ends there."""
+        self._registries.answers(reference.parse(self.staging.name).host)
 
     def folder(self, plan: Plan) -> Path:
         """Return the folder with a cell's gate records."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +18,10 @@ from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon, orphans
-from ftbuild.errors import BuildError
+from ftbuild.errors import BuildError, HostError
 from ftbuild.host import locks
 from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing import names
 
 
 @pytest.fixture
@@ -140,3 +142,16 @@ def test_the_end_of_a_build_names_images_log_and_script_and_failures_last(
         [failed.cell.id, "failed", "1", "min", "01", "s"],
         ["error", "it", "broke"],
     ]
+
+
+@pytest.mark.parametrize("make", [pipeline.build_cells, pipeline.make_bases])
+def test_a_registry_that_cannot_be_reached_is_found_before_any_work(
+    make: Callable[..., object], cells: list[Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(base, "ensure", lambda *arguments, **more: begun.append(arguments))
+    monkeypatch.setattr(pipeline, "_ensure_images", lambda *arguments: begun.append(arguments))
+    dead = names.resolve("127.0.0.1:1/team", None, cells[0].image)
+    with pytest.raises(HostError, match=r"127\.0\.0\.1:1 cannot be reached"):
+        make(cells, BuildOptions(tmp_path, tmp_path), dead)
+    assert not begun
