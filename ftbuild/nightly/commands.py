@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from ftbuild.errors import Interrupted
+from ftbuild.errors import HostError, Interrupted
 from ftbuild.host import shell
 
 ROOT = Path(__file__).parents[2]
+# Signals by which a command is asked to end.
+_REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -28,13 +31,25 @@ class Command:
     def stream(self, log: Path, on_line: Callable[[str], None], until: Event | None = None) -> int:
         """Run it, at most `until` an event; put its lines into a new log; return its exit code.
 
-        One that a signal ended has the code of an interruption.
+        One that was asked to end by a signal has the code of an interruption, one that was killed by another
+        that of a fault of the machine, and its log says so.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
         environment = {"PYTHONUNBUFFERED": "1"}
         code = shell.stream(self._argv, log=log, env=environment, on_line=on_line, until=until)
-        return Interrupted.exit_code if code < 0 else code
+        return code if code >= 0 else self._ended_by(-code, log)
+
+    def _ended_by(self, number: int, log: Path) -> int:
+        """Return the exit code of a command that a signal has ended."""
+        if number in _REQUESTS:
+            return Interrupted.exit_code
+        what = f"invoke {self.name} was ended by signal {number} ({signal.strsignal(number)})"
+        hint = "the kernel's log tells if memory ran out: dmesg" if number == signal.SIGKILL else None
+        killed = HostError(what, hint=hint)
+        with log.open("a", encoding="utf-8") as sink:
+            sink.write(f"error: {killed}\n")
+        return killed.exit_code
 
     def answer(self, log: Path) -> str:
         """Run it, put what it says on standard error into a log, and return its standard output."""
