@@ -38,24 +38,30 @@ class Command:
         log.unlink(missing_ok=True)
         environment = {"PYTHONUNBUFFERED": "1"}
         code = shell.stream(self._argv, log=log, env=environment, on_line=on_line, until=until)
-        return code if code >= 0 else self._ended_by(-code, log)
-
-    def _ended_by(self, number: int, log: Path) -> int:
-        """Return the exit code of a command that a signal has ended."""
-        if number in _REQUESTS:
+        if -code in _REQUESTS:
             return Interrupted.exit_code
-        what = f"invoke {self.name} was ended by signal {number} ({signal.strsignal(number)})"
-        hint = "the kernel's log tells if memory ran out: dmesg" if number == signal.SIGKILL else None
-        killed = HostError(what, hint=hint)
+        if code >= 0:
+            return code
+        killed = self._killed(-code)
         with log.open("a", encoding="utf-8") as sink:
             sink.write(f"error: {killed}\n")
         return killed.exit_code
 
     def answer(self, log: Path) -> str:
-        """Run it, put what it says on standard error into a log, and return its standard output."""
+        """Run it, put what it says on standard error into a log, and return its standard output.
+
+        Raises HostError if a signal ended it.
+        """
         result = shell.run(self._argv, check=False)
         log.write_text(result.stderr, encoding="utf-8")
+        if result.code < 0:
+            raise self._killed(-result.code)
         return result.stdout
+
+    def _killed(self, number: int) -> HostError:
+        what = f"invoke {self.name} was ended by signal {number} ({signal.strsignal(number)})"
+        hint = "the kernel's log tells if memory ran out: dmesg" if number == signal.SIGKILL else None
+        return HostError(what, hint=hint)
 
     @property
     def _argv(self) -> list[str]:

@@ -58,3 +58,11 @@ def test_a_command_that_was_killed_is_a_fault_of_the_machine(number: int, name: 
     why = artifacts.message(log)
     assert why.startswith(f"invoke build was ended by signal {int(number)} ({name}")
     assert ("memory" in why) == (number == signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_an_audit_that_was_killed_says_so(number: int, log: Path) -> None:
+    """Not the last thing that it said."""
+    log.parent.mkdir()
+    with pytest.raises(HostError, match=f"invoke build was ended by signal {int(number)}"):
+        Command("build", ["--signal", str(int(number))]).answer(log)
