@@ -189,7 +189,7 @@ def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
     try:
         yield _ENTRY.validate_python({**place, **found, "sms": sms})
     except ValidationError as odd:
-        first = odd.errors(include_url=False, include_context=False)[0]
+        first = odd.errors()[0]
         raise ValueError(f"its annotation {first['loc'][0]} is {first['input']!a}"[:200]) from None
 
 

@@ -101,11 +101,9 @@ def _gunzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
                 member = zlib.decompressobj(_GZIP)
             yield member.decompress(rest, _PIECE_BYTES)
             rest = member.unused_data if member.eof else member.unconsumed_tail
-    while not member.eof:
-        last = member.decompress(member.unconsumed_tail, _PIECE_BYTES)
-        if not last:
-            raise EOFError
-        yield last
+    # Its sum and its length, which come last, are read only after all that it holds.
+    if not member.eof:
+        raise EOFError
 
 
 def _unzstd(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -231,7 +231,7 @@ def rebuild(
     host = replace(host_settings(client, options), recompile=not cached)
     again = Again(made, product, client, host, options, cached, report)
     with daemon.replacing(client, again.tag):
-        buildable.ensure(again, host, rebuild=True, report=report)
+        buildable.ensure(again, host, report=report)
     report("comparing")
     with TemporaryDirectory(prefix="compare-", dir=again.folder) as scratch:
         found = differences.compare(published.repository, published.image, client, again.tag, Path(scratch))

@@ -21,6 +21,7 @@ from ftbuild.publishing.compression import Compressor
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Manifest
 from ftbuild.registry.malformed import Malformed
+from ftbuild.text import units
 from tests.unit.publishing.shelf import CONFIG, LAYER, MANIFEST, Shelf
 
 GZIP = f"{LAYER}+gzip"
@@ -69,7 +70,12 @@ def test_an_image_keeps_its_id_and_its_contents(shelf: Shelf) -> None:
     assert {layer.media_type for layer in stored} == {"application/vnd.oci.image.layer.v1.tar+zstd"}
     found = [b"".join(layers.unpacked(shelf.repository, layer, "")) for layer in stored]
     assert found == list(CONTENTS)
-    assert any(line.startswith("compressed ") for line in shelf.said)
+    assert json.loads(after.image.raw)["mediaType"] == MANIFEST
+    (told,) = (line for line in shelf.said if line.startswith("compressed "))
+    sizes = [
+        units.size(sum(each.size for each in image.image.content.layers or [])) for image in (before, after)
+    ]
+    assert told == f"compressed {sizes[0]} of layers to {sizes[1]}"
 
 
 def test_what_is_compressed_already_stays(shelf: Shelf) -> None:

@@ -119,8 +119,10 @@ def forge_record(shelf: Shelf, digest: str) -> None:
     """Attach a record to a published image, as anybody may who can push."""
     subject = shelf.repository.head(digest)
     assert subject
-    record = Blob(referrers.GATE, b'{"gate": "smoke", "passed": true, "by": "a stranger"}')
-    forged = referrers.Referrer(referrers.GATE, record, {referrers.GATE_NAME: "smoke"})
+    record = Blob(
+        "application/vnd.ftbuild.gate.v1+json", b'{"gate": "smoke", "passed": true, "by": "a stranger"}'
+    )
+    forged = referrers.Referrer("application/vnd.ftbuild.gate.v1+json", record, {"io.ftbuild.gate": "smoke"})
     referrers.attach(shelf.repository, subject, iter([forged]))
 
 

@@ -30,7 +30,6 @@ from ftbuild.publishing import (
     pushed,
     remote_image,
     staging,
-    tagging,
 )
 from ftbuild.publishing.attest import manifests, provenance, sbom, vex
 from ftbuild.publishing.attest.annotations import of_index
@@ -568,7 +567,7 @@ def test_a_time_that_is_still_to_come_keeps_no_tag_from_moving(shelf: Shelf, cel
     tag = names.tag(cell, "runtime", moving=True)
     ours = shelf.image(cell, "runtime", "ours")
     content = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry(ours, platform=HERE)]}
-    content["annotations"] = {tagging.CREATED: time}
+    content["annotations"] = {"org.opencontainers.image.created": time}
     shelf.repository.put_manifest(tag, json.dumps(content).encode(), INDEX)
     (outcome,) = shelf.publish(cell)
     assert outcome.state == "published", outcome.error

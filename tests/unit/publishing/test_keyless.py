@@ -11,7 +11,7 @@ import pytest
 
 from ftbuild.errors import ConfigError, HostError, PublishError
 from ftbuild.host import shell
-from ftbuild.publishing import signing, verifying
+from ftbuild.publishing import signing
 from ftbuild.publishing.signing import KeylessSigner, KeySigner
 from testing import needs
 
@@ -23,13 +23,13 @@ NAME = f"127.0.0.1:9/x@sha256:{'a' * 64}"
 @pytest.fixture(autouse=True)
 def job(monkeypatch: pytest.MonkeyPatch) -> None:
     """The variables of a job that may sign; nobody ever issued its token."""
-    for name in (signing.KEY_VARIABLE, "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL"):
+    for name in ("FTBUILD_COSIGN_KEY", "ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL"):
         monkeypatch.delenv(name, raising=False)
     claims = [{"alg": "none"}, {"iss": ISSUER, "aud": "sigstore"}]
     parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in claims)
     monkeypatch.setenv("SIGSTORE_ID_TOKEN", ".".join([*parts, "AAAA"]))
-    monkeypatch.setenv(verifying.IDENTITY_VARIABLE, IDENTITY)
-    monkeypatch.setenv(verifying.ISSUER_VARIABLE, ISSUER)
+    monkeypatch.setenv("FTBUILD_SIGN_IDENTITY", IDENTITY)
+    monkeypatch.setenv("FTBUILD_SIGN_ISSUER", ISSUER)
 
 
 def test_cosign_takes_the_token_of_the_job() -> None:
@@ -49,11 +49,26 @@ def test_a_key_goes_before_the_token(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert signing.signer("env://KEY", public_log=True) == KeySigner("env://KEY")
 
 
+def test_the_service_of_a_job_stands_for_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs.program("cosign")
+    monkeypatch.delenv("SIGSTORE_ID_TOKEN")
+    monkeypatch.setenv("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "secret")
+    signer = signing.signer(None, public_log=True)
+    assert signer == KeylessSigner(IDENTITY, ISSUER)
+    assert signer.is_logged
+
+
+def test_a_job_without_cosign_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostError, match="cosign is not installed"):
+        signing.signer(None, public_log=True)
+
+
 @pytest.mark.parametrize(
     ("missing", "error", "hint"),
     [
         ("SIGSTORE_ID_TOKEN", HostError, "id-token: write"),
-        (verifying.ISSUER_VARIABLE, ConfigError, "https://token.actions.githubusercontent.com"),
+        ("FTBUILD_SIGN_ISSUER", ConfigError, "https://token.actions.githubusercontent.com"),
     ],
 )
 def test_what_the_job_lacks_is_named_at_once(

@@ -99,6 +99,15 @@ def test_what_is_no_file_is_refused(models: Path) -> None:
         push(models)
 
 
+def test_a_file_that_cannot_be_read_is_named(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", gone)  # root may read everything
+    with pytest.raises(ConfigError, match=r"cannot be read, or changes meanwhile: .*Permission denied"):
+        push(models)
+
+
 def test_what_is_pushed_has_its_digest_from_its_content(models: Path) -> None:
     with pytest.raises(ConfigError, match="from its content"):
         model_artifact.push(models, Place.parse(f"oci://127.0.0.1:1/gptj@{DIGEST}"), None, print)

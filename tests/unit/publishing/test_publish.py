@@ -149,6 +149,25 @@ def test_retries_end_with_the_last_error() -> None:
     assert busy.calls == 7
 
 
+def test_a_command_that_is_tried_again_first_looks_whether_it_is_done(tmp_path: Path) -> None:
+    asked: list[bool] = []
+
+    def is_done() -> bool:
+        asked.append((tmp_path / "tried").exists())
+        return True
+
+    program = ["sh", "-c", f"touch {tmp_path}/tried; echo '{BUSY}' >&2; exit 1"]
+    said: list[str] = []
+    done = retry.command(program, said.append, timeout=60, what="w", where="", hint="", is_done=is_done)
+    assert (done, asked) == ("", [True])
+    assert said == [f"w: {BUSY}: trying again in 1 s"]
+
+
+def test_a_command_that_fails_without_a_word_is_told_by_its_exit_code() -> None:
+    with pytest.raises(PublishError, match="w: false ended with code 1"):
+        retry.command(["false"], print, timeout=60, what="w", where="", hint="")
+
+
 def test_the_place_of_a_failure_does_not_make_it_transient() -> None:
     refused = Busy(PublishError("denied", where="registry.example.com:503/timeout/429"))
     with pytest.raises(PublishError, match="denied"):
@@ -163,6 +182,7 @@ def test_staged_images_differ_by_repository_or_by_tag(cell: Plan) -> None:
     beside = names.resolve("registry.example.com/team", None, "triton_with_ft")
     assert beside.repository == beside.staging == "registry.example.com/team/triton_with_ft"
     assert beside.staged(cell, "sdk") == f"staging-22.12-sm86-{cell.key}-sdk"
+    assert names.resolve("registry.example.com/team/", "/", "x").staging == "registry.example.com/team/x"
     apart = names.resolve("registry.example.com/team/", "/waiting/", "triton_with_ft")
     assert apart.repository == "registry.example.com/team/triton_with_ft"
     assert apart.staging == "registry.example.com/team/waiting/triton_with_ft"
@@ -367,6 +387,9 @@ def test_only_annotations_of_ours_make_an_entry_of_the_index(cell: Plan) -> None
     bare = {key.rpartition(".")[2]: value for key, value in labels.items() if key.startswith(LABELS)}
     foreign = dict.fromkeys(bare, "theirs") | {"architecture": "arm64"}
     assert index.read(FakeRepository("r.example/x", {tag: bare}), fail) == ()  # type: ignore[arg-type]
+    for needed in ("product", "cell", "key", "base", "triton", "server", "cuda", "driver", "sm"):
+        some = {key: value for key, value in labels.items() if key != f"{LABELS}.{needed}"}
+        assert index.read(FakeRepository("r.example/x", {tag: some}), fail) == (), needed  # type: ignore[arg-type]
     (ours,) = index.read(FakeRepository("r.example/x", {tag: {**labels, **foreign}}), fail)  # type: ignore[arg-type]
     assert (ours.base, ours.architecture, ours.key) == (cell.base.name, "amd64", cell.key)
 
@@ -525,13 +548,13 @@ def test_the_markdown_index_has_an_image_and_a_command_for_each_gpu() -> None:
 
 
 def test_nothing_is_signed_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(signing.KEY_VARIABLE, raising=False)
+    monkeypatch.delenv("FTBUILD_COSIGN_KEY", raising=False)
     assert signing.signer(None, public_log=True) is None
 
 
 def test_a_key_without_cosign_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv(signing.KEY_VARIABLE, "env://KEY")
+    monkeypatch.setenv("FTBUILD_COSIGN_KEY", "env://KEY")
     with pytest.raises(HostError, match="cosign is not installed"):
         signing.signer(None, public_log=True)
 
@@ -541,7 +564,7 @@ def test_a_key_that_is_not_there_is_told_before_anything_is_built_or_pushed(
 ) -> None:
     with pytest.raises(ConfigError, match=r"there is no key .*nowhere\.key"):
         signing.signer(str(tmp_path / "nowhere.key"), public_log=True)
-    monkeypatch.setenv(signing.KEY_VARIABLE, str(tmp_path))
+    monkeypatch.setenv("FTBUILD_COSIGN_KEY", str(tmp_path))
     with pytest.raises(ConfigError, match="there is no key"):
         signing.signer(None, public_log=True)
 

@@ -26,7 +26,12 @@ from tests.unit.publishing.shelf import GATES, Recorder, Shelf
 from tests.unit.publishing.test_publish import plan_of
 from tests.unit.publishing.test_trust import only
 
-KINDS = [referrers.GATE, referrers.GATE, referrers.SPDX, *[manifests.LAYER] * 3]
+KINDS = [
+    "application/vnd.ftbuild.gate.v1+json",
+    "application/vnd.ftbuild.gate.v1+json",
+    "application/spdx+json",
+    *[manifests.LAYER] * 3,
+]
 
 
 @pytest.fixture
@@ -73,8 +78,10 @@ def test_statements_and_gate_records_refer_to_the_published_index(either: Shelf,
             if kind != sbom.PREDICATE:
                 assert content(there, said[kind].digest) == text
         assert {provenance.PREDICATE, vex.PREDICATE, sbom.PREDICATE} <= said.keys()
-        assert {(part.annotations or {}).get(referrers.CREATED) for part in listed} == {cell.revision.time}
-        records = {(part.annotations or {}).get(referrers.GATE_NAME): part.digest for part in listed}
+        assert {(part.annotations or {}).get("org.opencontainers.image.created") for part in listed} == {
+            cell.revision.time
+        }
+        records = {(part.annotations or {}).get("io.ftbuild.gate"): part.digest for part in listed}
         for gate in GATES:
             record = cell.folder(either.work) / gate.record
             assert content(there, records[gate.name]) == record.read_bytes()
@@ -95,7 +102,9 @@ def test_the_sbom_that_refers_to_an_image_is_the_document_that_scanners_read(
     shelf.tested(cell)
     shelf.publish(cell)
     index = shelf.immutable(cell)["runtime"]
-    (listed,) = (raw for raw in entries(shelf.repository, index) if raw["artifactType"] == referrers.SPDX)
+    (listed,) = (
+        raw for raw in entries(shelf.repository, index) if raw["artifactType"] == "application/spdx+json"
+    )
     assert listed["annotations"]["in-toto.io/predicate-type"] == "https://spdx.dev/Document"
     assert json.loads(content(shelf.repository, listed["digest"]))["spdxVersion"] == "SPDX-2.3"
 
@@ -147,13 +156,13 @@ def test_what_is_said_of_an_image_is_what_its_build_and_its_tests_left(shelf: Sh
 
 def test_without_the_time_of_a_build_nothing_is_said_of_it(shelf: Shelf, cell: Plan) -> None:
     """A label of an image may be empty; the SBOM, which must have a time, has that of the checkout."""
-    shelf.tested(cell, **{referrers.CREATED: ""})
+    shelf.tested(cell, **{"org.opencontainers.image.created": ""})
     assert only(shelf.publish(cell)).state == "published"
     index = shelf.index(cell, "runtime")
-    assert referrers.CREATED not in index["annotations"]
+    assert "org.opencontainers.image.created" not in index["annotations"]
     listed = shelf.repository.referrers(shelf.immutable(cell)["runtime"])
     assert len(listed) == len(KINDS)
-    assert all(referrers.CREATED not in (part.annotations or {}) for part in listed)
+    assert all("org.opencontainers.image.created" not in (part.annotations or {}) for part in listed)
 
 
 def test_a_record_that_is_attached_twice_is_signed_once(shelf: Shelf, cell: Plan) -> None:
@@ -163,9 +172,13 @@ def test_a_record_that_is_attached_twice_is_signed_once(shelf: Shelf, cell: Plan
     there, digest = shelf.repository, shelf.immutable(cell)["runtime"]
     subject = there.head(digest)
     assert subject
-    record = manifests.Blob(referrers.GATE, (cell.folder(shelf.work) / GATES[0].record).read_bytes())
-    about = {referrers.GATE_NAME: GATES[0].name, "org.example": "again"}
-    referrers.attach(there, subject, iter([referrers.Referrer(referrers.GATE, record, about)]))
+    record = manifests.Blob(
+        "application/vnd.ftbuild.gate.v1+json", (cell.folder(shelf.work) / GATES[0].record).read_bytes()
+    )
+    about = {"io.ftbuild.gate": GATES[0].name, "org.example": "again"}
+    referrers.attach(
+        there, subject, iter([referrers.Referrer("application/vnd.ftbuild.gate.v1+json", record, about)])
+    )
     signer: Any = Recorder()
     session = PublishSession(Options(shelf.names, shelf.work))
     signed_statements.attach(session, digest, signer, shelf.said.append)

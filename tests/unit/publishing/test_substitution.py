@@ -14,7 +14,7 @@ import pytest
 
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
-from ftbuild.errors import ConfigError, PublishError
+from ftbuild.errors import ConfigError, HostError, PublishError
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import names, remote_image, substituted, substitution, verifying
 from ftbuild.publishing.session import Options, PublishSession
@@ -186,7 +186,7 @@ def test_the_options_come_before_the_variable(
     public_keys: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = map(str, public_keys)
-    monkeypatch.setenv(verifying.KEYS_VARIABLE, f"'{ours}' {theirs}")
+    monkeypatch.setenv("FTBUILD_TRUSTED_KEYS", f"'{ours}' {theirs}")
     assert verifying.trusted([]) == (PublicKey(ours), PublicKey(theirs))
     assert verifying.trusted([theirs]) == (PublicKey(theirs),)
 
@@ -195,11 +195,36 @@ def test_the_identity_of_a_ci_job_counts_without_a_token(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cosign(monkeypatch, tmp_path, "[]")
-    monkeypatch.setenv(verifying.IDENTITY_VARIABLE, "https://gitlab.com/team/project//.gitlab-ci.yml")
-    monkeypatch.setenv(verifying.ISSUER_VARIABLE, "https://gitlab.com")
+    monkeypatch.setenv("FTBUILD_SIGN_IDENTITY", "https://gitlab.com/team/project//.gitlab-ci.yml")
+    monkeypatch.setenv("FTBUILD_SIGN_ISSUER", "https://gitlab.com")
     (found,) = verifying.trusted([])
     assert isinstance(found, Identity)
     assert str(found) == "the identity https://gitlab.com/team/project//.gitlab-ci.yml"
+
+
+def test_a_key_that_a_service_keeps_is_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cosign(monkeypatch, tmp_path, "[]")
+    assert verifying.trusted(["awskms:///alias/ft"]) == (PublicKey("awskms:///alias/ft"),)
+
+
+def test_signatures_that_nothing_here_can_check_are_told_at_once(
+    public_keys: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostError, match="cosign is not installed"):
+        verifying.trusted([str(public_keys[0])])
+
+
+@pytest.mark.parametrize(
+    ("variable", "is_named"),
+    [("FTBUILD_TRUSTED_KEYS", True), ("FTBUILD_SIGN_IDENTITY", True), ("FTBUILD_SIGN_ISSUER", False)],
+)
+def test_keys_or_an_identity_name_who_is_trusted(
+    variable: str, is_named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FTBUILD_TRUSTED_KEYS", "FTBUILD_SIGN_IDENTITY", "FTBUILD_SIGN_ISSUER"):
+        monkeypatch.setenv(name, "somebody" if name == variable else "")
+    assert verifying.is_anybody_named() is is_named
 
 
 @pytest.mark.parametrize(
@@ -208,16 +233,16 @@ def test_the_identity_of_a_ci_job_counts_without_a_token(
 def test_without_a_key_that_is_there_nothing_is_trusted(
     keys_given: Sequence[str], listed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(verifying.KEYS_VARIABLE, listed)
-    monkeypatch.delenv(verifying.IDENTITY_VARIABLE, raising=False)
+    monkeypatch.setenv("FTBUILD_TRUSTED_KEYS", listed)
+    monkeypatch.delenv("FTBUILD_SIGN_IDENTITY", raising=False)
     with pytest.raises(ConfigError):
         verifying.trusted(keys_given)
 
 
-@pytest.mark.parametrize("given", [verifying.IDENTITY_VARIABLE, verifying.ISSUER_VARIABLE])
+@pytest.mark.parametrize("given", ["FTBUILD_SIGN_IDENTITY", "FTBUILD_SIGN_ISSUER"])
 def test_an_identity_without_its_issuer_is_nobody(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any other issuer may give somebody the same identity."""
-    for name in (verifying.KEYS_VARIABLE, verifying.IDENTITY_VARIABLE, verifying.ISSUER_VARIABLE):
+    for name in ("FTBUILD_TRUSTED_KEYS", "FTBUILD_SIGN_IDENTITY", "FTBUILD_SIGN_ISSUER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(given, "https://gitlab.com")
     with pytest.raises(ConfigError, match="whose signatures count is not said"):

@@ -83,7 +83,7 @@ def test_a_moving_tag_goes_to_no_older_build_unless_its_time_is_still_to_come(
 ) -> None:
     """Clocks differ by hours; whoever may push could keep a tag from moving by a time of next year."""
     now = datetime.now(UTC)
-    time = {tagging.CREATED: (now + present).isoformat()} if present is not None else {}
+    time = {"org.opencontainers.image.created": (now + present).isoformat()} if present is not None else {}
     raw = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": [], "annotations": time})
     shelf.repository.put_manifest(TAG, raw.encode(), INDEX)
     with pytest.raises(PublishError, match="would go back") if order == "kept" else nullcontext():

@@ -563,6 +563,7 @@ def test_untested_images_are_compared_and_signed_like_tested_ones(
         return found.state
 
     assert publish() == "unsmoked"
+    assert any(line.endswith("with the label unsmoked, without moving tags") for line in shelf.said)
     assert publish() == "present"
     assert signatures(shelf) == []
     assert publish(signer) == "signed"
@@ -671,7 +672,7 @@ def index_of(shelf: Shelf, plan: Plan, tag: str, created: str | None) -> str:
     image = shelf.image(plan, "runtime", "some").manifest
     part = {**image.as_dict(), "platform": {"architecture": "amd64", "os": "linux"}}
     content = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [part]}
-    content["annotations"] = {tagging.CREATED: created} if created else {}
+    content["annotations"] = {"org.opencontainers.image.created": created} if created else {}
     return shelf.repository.put_manifest(tag, json.dumps(content).encode(), INDEX).digest
 
 
@@ -782,3 +783,12 @@ def test_an_engine_that_does_not_answer_is_not_taken_for_one_without_the_images(
     found = only(shelf.publish(cell))
     assert isinstance(found.error, PublishError)
     assert found.error.what.startswith("the Docker Engine does not answer")
+
+
+def test_where_neither_registry_nor_engine_has_the_images_the_registry_s_fault_is_told(
+    shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon, "connect", lambda: Unsmoked().client)
+    found = only(shelf.publish(cell))
+    assert isinstance(found.error, PublishError)
+    assert shelf.names.staged(cell, "runtime") in str(found.error)
