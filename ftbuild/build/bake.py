@@ -19,6 +19,8 @@ from ftbuild.text.reporter import Reporter
 LOG, METADATA, SCRIPT = "build.log", "metadata.json", "build.sh"
 PROGRESS = ("auto", "tty", "plain")
 TRIES = 3
+# docker's exit code when a signal has ended its plugin, buildx: Go's -1 for that (seen with 26.1).
+PLUGIN_KILLED = 255
 
 _SCRIPT = """\
 #!/bin/sh
@@ -89,14 +91,20 @@ def command_line(job: Job, progress: str, host: Host) -> list[str]:
 def run(job: Job, host: Host, *, report: Reporter = print) -> None:
     """Run bake; its output goes to the terminal and to the job's log.
 
-    Raises BuildError with the failing compiler's lines and the path of the log, HostError if the builder was
-    lost or its cache is damaged, PublishError if a registry did not take what it pushed.
+    Raises BuildError with the failing compiler's lines and the path of the log, HostError if bake was killed,
+    the builder was lost or its cache is damaged, PublishError if a registry did not take what it pushed.
     """
     progress = _progress(host.progress)
     for left in reversed(range(TRIES)):
         code = _run(job, host, progress, report)
         if not code:
             return
+        if code < 0 or code == PLUGIN_KILLED:
+            raise HostError(
+                f"docker buildx bake {shell.ending(code) if code < 0 else 'was ended by a signal'}",
+                where=str(job.log),
+                hint="the kernel's log tells if memory ran out (dmesg); the same command continues",
+            )
         log = job.log.read_text(encoding="utf-8", errors="replace")
         cause = build_log.own_failure(log)
         if not left or cause is None:

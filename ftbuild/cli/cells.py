@@ -24,7 +24,7 @@ from ftbuild.cli.options import (
     Releases,
     work_folder,
 )
-from ftbuild.cli.selection import Selection, plans, warn
+from ftbuild.cli.selection import Selection, loaded
 from ftbuild.cli.taking import NOTHING, OWN_MEANS, Substituting, Taking
 from ftbuild.host.paths import ca_bundle, cache_folder
 
@@ -74,18 +74,10 @@ def build(
     plan: PlanFile = None,
 ) -> int:
     """Build the runtime and the SDK image of every selected cell, or take published ones (`--from`)."""
-    from ftbuild import plan_file
     from ftbuild.config import loader
     from ftbuild.errors import worst
 
-    # A plan is closed: with one, whatever the configuration says by now decides nothing.
-    config: Config | None = None
-    if plan:
-        planned = [plan_file.read(plan)]
-    else:
-        config = loader.load(selection.config)
-        planned = plans(config, selection)
-        warn(config, planned)
+    config, planned = loaded(selection, plan)
     through = building.through(planned[0].image)
     building.check()
     substitutes, objects_of = taking.substitutes(planned[0].image, work_folder()), taking.objects_of()
@@ -151,17 +143,11 @@ def base(
     plan: PlanFile = None,
 ) -> int:
     """Build the images that cells are based on (`--base open`: from Debian and PyPI packages)."""
-    from ftbuild import pipeline, plan_file
+    from ftbuild import pipeline
     from ftbuild.build.run import BuildOptions
-    from ftbuild.config import loader
     from ftbuild.publishing import names
 
-    if plan:
-        planned = [plan_file.read(plan)]
-    else:
-        loaded = loader.load(config)
-        planned = plans(loaded, Selection(config, triton, base=base))
-        warn(loaded, planned)
+    _, planned = loaded(Selection(config, triton, base=base), plan)
     image, work = planned[0].image, work_folder()
     staging = names.resolve(push, stage, image, "--push") if push else None
     options = BuildOptions(

@@ -106,6 +106,24 @@ def plans(config: Config, selection: Selection, file: Path | None = None) -> lis
     return [make_plan(config, cell, checkout) for cell in selection.cells(config)]
 
 
+def loaded(selection: Selection, file: Path | None) -> tuple[Config | None, list[Plan]]:
+    """Return the configuration and the plans of the selected cells, with warnings as `warn`.
+
+    A plan is closed: with the file of one, whatever the configuration says by now decides nothing, and is not
+    read.
+    """
+    from ftbuild.config import loader
+
+    if file:
+        from ftbuild import plan_file
+
+        return None, [plan_file.read(file)]
+    config = loader.load(selection.config)
+    planned = plans(config, selection)
+    warn(config, planned)
+    return config, planned
+
+
 def warn(config: Config, planned: Iterable[Plan]) -> None:
     """Warn of bases on which nothing was ever built."""
     from ftbuild import proven

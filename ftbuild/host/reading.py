@@ -41,7 +41,7 @@ def read_bytes(file: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     except OSError as refused:
         if refused.errno in _WRONG_PATH:
             raise _unusable(file, _WRONG_PATH[refused.errno]) from refused
-        raise HostError(f"{file.name} cannot be read: {refused.strerror}", where=str(file)) from refused
+        raise HostError(f"{_name(file)} cannot be read: {refused.strerror}", where=str(file)) from refused
     except ValueError as broken:  # a NUL in the path
         raise _unusable(file, str(broken)) from broken
     if len(content) > max_bytes:
@@ -69,4 +69,8 @@ def read_text(file: Path, *, max_bytes: int = MAX_BYTES) -> str:
 
 
 def _unusable(file: Path, reason: str) -> ConfigError:
-    return ConfigError(f"{file.name} cannot be read: {reason}", where=str(file))
+    return ConfigError(f"{_name(file)} cannot be read: {reason}", where=str(file))
+
+
+def _name(file: Path) -> str:
+    return file.name or str(file)  # / and . have none

@@ -61,9 +61,16 @@ class CommandFailed(FtbuildError):
 
     def __init__(self, result: Result, *, reason: str | None = None) -> None:
         output = (result.stderr.strip() or result.stdout.strip()).splitlines()[-5:]
-        what = f"{result.argv[0]} {reason or f'ended with code {result.code}'}"
+        what = f"{result.argv[0]} {reason or ending(result.code)}"
         super().__init__(redact("\n    ".join([what, *output])), where=display(result.argv))
         self.result = result
+
+
+def ending(code: int) -> str:
+    """Return in words how a program ended: with an exit code, or by a signal, whose code is its negative."""
+    if code < 0:
+        return f"was ended by signal {-code} ({signal.strsignal(-code)})"
+    return f"ended with code {code}"
 
 
 def display(argv: Sequence[str]) -> str:

@@ -42,7 +42,7 @@ class Command:
             return Interrupted.exit_code
         if code >= 0:
             return code
-        killed = self._killed(-code)
+        killed = self._killed(code)
         with log.open("a", encoding="utf-8") as sink:
             sink.write(f"error: {killed}\n")
         return killed.exit_code
@@ -55,13 +55,12 @@ class Command:
         result = shell.run(self._argv, check=False)
         log.write_text(result.stderr, encoding="utf-8")
         if result.code < 0:
-            raise self._killed(-result.code)
+            raise self._killed(result.code)
         return result.stdout
 
-    def _killed(self, number: int) -> HostError:
-        what = f"invoke {self.name} was ended by signal {number} ({signal.strsignal(number)})"
-        hint = "the kernel's log tells if memory ran out: dmesg" if number == signal.SIGKILL else None
-        return HostError(what, hint=hint)
+    def _killed(self, code: int) -> HostError:
+        hint = "the kernel's log tells if memory ran out: dmesg" if -code == signal.SIGKILL else None
+        return HostError(f"invoke {self.name} {shell.ending(code)}", hint=hint)
 
     @property
     def _argv(self) -> list[str]:

@@ -124,7 +124,7 @@ def _exported(plan: Plan, folder: Path, report: Reporter) -> Path:
         code = shell.stream(argv, log=log, cwd=folder, env={machine.SETTINGS: ""}, on_line=read)
     if code:
         lines = build_log.failing_lines(log.read_text(encoding="utf-8", errors="replace"))
-        why = lines[0] if lines else f"docker buildx bake ended with code {code}"
+        why = lines[0] if lines else f"docker buildx bake {shell.ending(code)}"
         raise BuildError(f"the objects cannot be exported: {why}", where=str(log))
     return made
 

@@ -135,7 +135,8 @@ def plain(program: str, name: str, code: int, output: str, seconds: float) -> di
 def unexplained(code: int, failed: list[dict[str, str]], output: str) -> list[dict[str, str]]:
     """Return the end of a program as a failure: a signal, or an error that no failed test explains."""
     if code < 0 or (code and not failed):
-        ending = signal.Signals(-code).name if code < 0 else f"code {code}"
+        names = {-each.value: each.name for each in signal.Signals}
+        ending = names.get(code) or (f"signal {-code}" if code < 0 else f"code {code}")
         return [{"test": f"ended with {ending}", "said": _last(output)}]
     return []
 

@@ -13,7 +13,7 @@ from ftbuild.build.machine import Host
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
-from ftbuild.errors import BuildError, ConfigError
+from ftbuild.errors import BuildError, ConfigError, HostError
 from ftbuild.host import shell
 from ftbuild.plan import Revision
 
@@ -227,3 +227,21 @@ def test_any_other_failure_ends_the_build(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(BuildError, match=r"no\.h"):
         bake.run(bake.Job(tmp_path, {}), Host(jobs=1, progress="plain"), report=lambda line: None)
     assert (tmp_path / "runs").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ("kill -KILL $$", "docker buildx bake was ended by signal 9 (Killed)"),
+        ("exit 255", "docker buildx bake was ended by a signal"),
+    ],
+    ids=["docker", "its plugin"],
+)
+def test_a_build_whose_program_is_killed_is_a_fault_of_the_machine(
+    end: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker_that(tmp_path, monkeypatch, f"{ANSWERS}\necho '#1 still compiling'; {end}")
+    with pytest.raises(HostError) as killed:
+        bake.run(bake.Job(tmp_path, {}), Host(jobs=1, progress="plain"), report=lambda line: None)
+    assert killed.value.what == said
+    assert "dmesg" in (killed.value.hint or "")

@@ -251,6 +251,7 @@ def test_what_a_failed_program_says_is_shown_whatever_its_encoding(
         ("exit 0", []),
         ("exit 1", ["ended with code 1"]),
         ("kill -SEGV $$", ["ended with SIGSEGV"]),
+        ("kill -40 $$", ["ended with signal 40"]),  # a real-time signal, which has no name
     ],
 )
 def test_a_suite_whose_program_fails_after_its_report_has_not_passed(

@@ -44,6 +44,13 @@ def test_a_pipe_without_a_writer_is_refused_at_once(file: Path) -> None:
         read_bytes(file)
 
 
+@pytest.mark.parametrize("path", ["/", ".", "/tmp/.."])
+def test_whatever_is_refused_is_named(path: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read_bytes(Path(path))
+    assert not refused.value.what.startswith(" "), "the root has no name of its own"
+
+
 def test_folders_devices_sockets_and_missing_files_are_refused(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="it is not a file"):
         read_bytes(tmp_path)

@@ -31,6 +31,15 @@ def test_a_failed_command_tells_its_last_lines_and_its_command_line() -> None:
     assert "sh -c 'echo broken" in str(failed.value)
 
 
+@pytest.mark.parametrize(
+    ("number", "said"), [(9, "sh was ended by signal 9 (Killed)"), (40, "signal 40 (Real-time signal 6)")]
+)
+def test_a_command_that_a_signal_ended_is_told_by_its_name(number: int, said: str) -> None:
+    with pytest.raises(shell.CommandFailed) as failed:
+        shell.run(["sh", "-c", f"kill -{number} $$"])
+    assert said in failed.value.what
+
+
 def test_a_missing_program_is_an_environment_error() -> None:
     with pytest.raises(HostError, match="no-such-program is not installed"):
         shell.run(["no-such-program"])
