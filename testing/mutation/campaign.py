@@ -13,7 +13,8 @@ from typing import Any
 from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.host import files
 from ftbuild.text.reporter import Reporter
-from testing.mutation import tracing, trial, workers
+from testing.mutation import journal, tracing, trial, workers
+from testing.mutation.journal import Journal
 from testing.mutation.mutants import Mutant, mutants
 
 
@@ -81,28 +82,43 @@ def run(
     every: int = 1,
     first: int = 1,
     again: bool = False,
+    resume: bool = False,
     jobs: int = 1,
 ) -> Result:
     """Try the mutants of an area, and write the survivors into `work`, those of an interrupted run as well.
 
     `every` takes each n-th mutant only, from the `first` on; `again` takes the survivors of the run before
-    only. `jobs` are processes. Raises FtbuildError when the tests fail without a mutant.
+    only; `resume` leaves out what runs before have tried of the same sources and tests. `jobs` are processes.
+    Raises FtbuildError when the tests fail without a mutant.
     """
     sources, tests, record = area.files(), area.test_files(), work / f"{area.name}.json"
-    known = set(json.loads(record.read_text())) if again and record.exists() else None
+    survivors_before = set(json.loads(record.read_text())) if again and record.exists() else None
     made = list(_mutants(sources))
-    if known is None:
-        chosen = made[first - 1 :: every]
-    else:
-        chosen = [(file, mutant) for file, mutant in made if _line(area, file, mutant) in known]
+    chosen: Sequence[int] = range(first - 1, len(made), every)
+    if survivors_before is not None:
+        chosen = [n for n, of in enumerate(made) if _line(area, *of) in survivors_before]
+    key = journal.key(area.root, [*sources, *(area.root / test for test in tests)])
+    tried = Journal(work / f"{area.name}.tried", key)
+    before = tried.outcomes() if resume else {}
+    if not before:
+        tried.begin()
+    outcomes = {n: survives for n, survives in before.items() if n in chosen}
+    if resume:
+        report(f"area {area.name}: {len(outcomes)} of {len(chosen)} were tried before")
+    survivors = {n: _line(area, *made[n]) for n, survives in outcomes.items() if survives}
+    left = [n for n in chosen if n not in outcomes]
     try:
-        traces = trial.trace(area.root, sources, tests)
+        traces = trial.trace(area.root, sources, tests, jobs)
         for line in traces.skipped:
             report(f"area {area.name}: tests that do not run here notice nothing: {line.strip()}")
-        survivors: dict[int, str] = {}
+        trying = _Trying(area, made, left, traces, tried)
         try:
-            for number, line in _survivors(area, chosen, _Trying(area, chosen, traces), report, jobs):
-                survivors[number] = line
+            for count, (number, survives) in enumerate(trying.outcomes(jobs), start=len(outcomes) + 1):
+                if survives:
+                    survivors[number] = _line(area, *made[number])
+                    report(f"{count}/{len(chosen)} survives: {survivors[number]}")
+                if count % 50 == 0:
+                    report(f"{count}/{len(chosen)} tried, {len(survivors)} survive")
         finally:
             lines = [survivors[number] for number in sorted(survivors)]
             files.write_atomic(record, json.dumps(lines, indent=2) + "\n")
@@ -114,41 +130,30 @@ def run(
 
 @dataclass(frozen=True)
 class _Trying:
-    """What a process needs to try the mutants that were chosen."""
+    """What a process needs to try the mutants of some numbers."""
 
     area: Area
-    chosen: Sequence[tuple[Path, Mutant]]
+    made: Sequence[tuple[Path, Mutant]]
+    numbers: Sequence[int]
     traces: tracing.Traces
+    tried: Journal
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[Callable[[int], bool]]:
-        """Collect the tests; give a function that tells whether the mutant of a number survives."""
+        """Collect the tests; give a function from a place in `numbers` to whether its mutant survives."""
         area = self.area
         with trial.trials(area.root, area.files(), area.test_files(), self.traces) as trials:
-            yield lambda number: _survives(*self.chosen[number], self.traces, trials)
+
+            def survives(place: int) -> bool:
+                number = self.numbers[place]
+                return self.tried.note(number, survives=_survives(*self.made[number], self.traces, trials))
+
+            yield survives
 
     def outcomes(self, jobs: int) -> Iterator[tuple[int, bool]]:
         """Yield the number of each mutant, and whether it survives."""
-        if jobs > 1:
-            yield from workers.outcomes(self, len(self.chosen), jobs)
-            return
-        with self() as survives:
-            yield from ((number, survives(number)) for number in range(len(self.chosen)))
-
-
-def _survivors(
-    area: Area, chosen: Sequence[tuple[Path, Mutant]], trying: _Trying, report: Reporter, jobs: int
-) -> Iterator[tuple[int, str]]:
-    """Try the mutants, and yield the number and the line of each that survives."""
-    surviving = 0
-    for tried, (number, survives) in enumerate(trying.outcomes(jobs), start=1):
-        if survives:
-            surviving += 1
-            line = _line(area, *chosen[number])
-            yield number, line
-            report(f"{tried}/{len(chosen)} survives: {line}")
-        if tried % 50 == 0:
-            report(f"{tried}/{len(chosen)} tried, {surviving} survive")
+        for place, survives in workers.outcomes(self, len(self.numbers), jobs):
+            yield self.numbers[place], survives
 
 
 def _mutants(sources: Sequence[Path]) -> Iterator[tuple[Path, Mutant]]:

@@ -9,7 +9,7 @@ from ftbuild.cli.command import command
 from ftbuild.cli.options import ROOT, work_folder
 
 
-@command("dev.mutate")
+@command("dev.mutate", beside={"again": ("every", "first", "resume")})
 def mutate(
     area: Annotated[
         tuple[str, ...], "area of [tool.mutation] in pyproject.toml (repeatable; default: all)"
@@ -17,6 +17,9 @@ def mutate(
     every: Annotated[int, Range(1), "try each n-th mutant only"] = 1,
     first: Annotated[int, Range(1), "with --every: the mutant to begin with"] = 1,
     again: Annotated[bool, "try the survivors of the run before only"] = False,
+    resume: Annotated[
+        bool, "go on with runs that were ended before, as far as they tried the same sources and tests"
+    ] = False,
     jobs: Annotated[int, Range(1), "processes that try mutants at the same time"] = 1,
     goal: Annotated[int, Range(0, 100), "percent of the mutants that tests must notice"] = 90,
 ) -> int:
@@ -31,7 +34,14 @@ def mutate(
     folder = work_folder() / "mutation"
     results = [
         campaign.run(
-            known[name], folder, reporter.to_stderr, every=every, first=first, again=again, jobs=jobs
+            known[name],
+            folder,
+            reporter.to_stderr,
+            every=every,
+            first=first,
+            again=again,
+            resume=resume,
+            jobs=jobs,
         )
         for name in area or known
     ]

@@ -158,3 +158,15 @@ def read(written: Path, seconds: float) -> tuple[Traces, Sequence[str]]:
         for file, ran in found["lines"].items()
     }
     return Traces(lines, found["lasted"], seconds, found["skipped"]), found["modules"]
+
+
+def joined(parts: Sequence[Traces]) -> Traces:
+    """Return the traces of several runs, each of tests of its own, as those of one."""
+    lines: dict[Path, dict[int, frozenset[str]]] = {}
+    for part in parts:
+        for file, ran in part.lines.items():
+            known = lines.setdefault(file, {})
+            known.update({line: known.get(line, frozenset()) | tests for line, tests in ran.items()})
+    lasted = {test: seconds for part in parts for test, seconds in part.lasted.items()}
+    skipped = [line for part in parts for line in part.skipped]
+    return Traces(lines, lasted, sum(part.seconds for part in parts), skipped)

@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from multiprocessing import Pipe
@@ -25,12 +26,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from testing.mutation import functions, tracing
+from testing.mutation import functions, tracing, workers
 from testing.mutation.tracing import Traces
+
+T = TypeVar("T")
 
 OPTIONS = (
     *("-x", "-q", "--tb=no", "--no-header", "-n0", "-p", "no:randomly", "-p", "no:cacheprovider"),
@@ -60,8 +63,34 @@ class TestsFail(Exception):
     """The tests fail without any mutant, or there are none."""
 
 
-def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces:
-    """Run the tests of an area without a mutant; raise TestsFail unless they pass."""
+def trace(root: Path, sources: Collection[Path], tests: Sequence[str], jobs: int = 1) -> Traces:
+    """Run the tests of an area without a mutant; raise TestsFail unless they pass.
+
+    With several `jobs`, processes, each file of tests runs alone.
+    """
+    parts = [[test] for test in tests] if jobs > 1 else [tests]
+
+    def each(work: Callable[[Sequence[str]], T]) -> Iterator[T]:
+        done = workers.outcomes(lambda: nullcontext(lambda n: work(parts[n])), len(parts), jobs, together=1)
+        yield from (outcome for _, outcome in done)
+
+    found = list(each(lambda part: _traced(root, sources, part)))
+    traces = tracing.joined([part for part, _ in found])
+    if not traces.lasted:
+        raise TestsFail("there is no test")
+    for name in sorted({name for _, modules in found for name in modules}):
+        # Hypothesis warns of what is imported before its plugin.
+        if not _is_ours(root, name) and not name.startswith(("_", "pytest", "hypothesis")):
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+    # Else what the imports break would count as noticed.
+    for _ in each(lambda part: _untraced(root, part)):
+        pass
+    return traces
+
+
+def _traced(root: Path, sources: Collection[Path], tests: Sequence[str]) -> tuple[Traces, Sequence[str]]:
+    """Return the traces of tests and the modules that they import; raise TestsFail if they fail."""
     with TemporaryDirectory() as folder, _pipe() as (reading, writing):
         written, said, start = Path(folder, "traces.json"), Path(folder, "said"), _cpu_seconds()
 
@@ -71,22 +100,21 @@ def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces
                 sources, written, lambda names: _tested(root, {}, [*SAYING, *tests], names, plugin, said=said)
             )
 
-        if code := _forked(body, WAITING_SECONDS):
+        code = _forked(body, WAITING_SECONDS)
+        if code not in (0, NO_TESTS):
             raise TestsFail(_why(code, reading, said))
-        traces, modules = tracing.read(written, _cpu_seconds() - start)
-    for name in modules:
-        # Hypothesis warns of what is imported before its plugin.
-        if not _is_ours(root, name) and not name.startswith(("_", "pytest", "hypothesis")):
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
-    # Else what the imports break would count as noticed.
+        return tracing.read(written, _cpu_seconds() - start)
+
+
+def _untraced(root: Path, tests: Sequence[str]) -> None:
+    """Run tests as they run in a trial; raise TestsFail if they fail."""
     with TemporaryDirectory() as folder, _pipe() as (reading, writing):
         said = Path(folder, "said")
-        if code := _forked(
+        code = _forked(
             lambda: _tested(root, {}, [*SAYING, *tests], _Failure(writing), said=said), WAITING_SECONDS
-        ):
+        )
+        if code not in (0, NO_TESTS):
             raise TestsFail(f"with the libraries imported before, {_why(code, reading, said)}")
-    return traces
 
 
 class Trials:

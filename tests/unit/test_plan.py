@@ -321,6 +321,26 @@ def test_a_pipe_as_a_file_of_the_recipe_is_not_waited_for(recipes: tuple[Config,
         plan_of(config)
 
 
+def test_only_a_lean_cell_gets_the_patches_that_leave_features_out(config: Config) -> None:
+    (lean_cell,) = select(config, cells=["22.12-sm90-without-beams"])
+    whole, lean = (
+        {(patch.component, patch.file) for patch in made.patches}
+        for made in (plan_of(config, sm="90"), make_plan(config, lean_cell, REVISION))
+    )
+    assert whole < lean
+    assert {file for _, file in lean - whole if "left-out" not in file} == set()
+
+
+@pytest.mark.parametrize("base", ["ngc", "open"])
+def test_what_publishing_and_a_build_ask_of_a_plan_is_that_of_the_configuration(
+    config: Config, tmp_path: Path, base: str
+) -> None:
+    assert plan_of(config, base=base).compression == "zstd"
+    gzip = copied(config, tmp_path, "matrix.yaml", "releases:", "compression: gzip\nreleases:")
+    assert plan_of(gzip, base=base).compression == "gzip"
+    assert plan_of(config, base=base).base.cell_gib == config.bases.bases[base].cell_gib > 0
+
+
 def test_labels_hold_every_standard_key_and_the_origins_of_patches(config: Config) -> None:
     labels = plan_of(config).labels("runtime")
     standard = ["title", "description", "version", "revision", "created", "source", "url", "documentation"]

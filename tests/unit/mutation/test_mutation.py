@@ -6,10 +6,12 @@ import ast
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ftbuild.errors import ConfigError, FtbuildError
+from ftbuild.text.reporter import Reporter
 from testing import ROOT
 from testing.mutation import campaign, trial
 from testing.mutation.campaign import Area, Result
@@ -106,11 +108,13 @@ def area(tmp_path: Path) -> Area:
 
 
 def run(
-    area: Area, tests: str, *, every: int = 1, first: int = 1, again: bool = False, jobs: int = 1
+    area: Area,
+    tests: str,
+    report: Reporter = lambda message: None,
+    **options: Any,
 ) -> Result:
     (area.root / "test_adder.py").write_text(tests)
-    work = area.root / "work"
-    return campaign.run(area, work, lambda message: None, every=every, first=first, again=again, jobs=jobs)
+    return campaign.run(area, area.root / "work", report, **options)
 
 
 def test_faults_that_no_test_notices_are_listed_and_may_be_tried_again(area: Area) -> None:
@@ -133,6 +137,53 @@ def test_an_interrupted_run_keeps_what_it_has_found(area: Area) -> None:
     with pytest.raises(KeyboardInterrupt):
         campaign.run(area, work, report)
     assert json.loads((work / f"{area.name}.json").read_text()) == ["adder.py:2: 10 -> 11"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_campaign_that_was_killed_goes_on_with_what_it_has_not_tried(area: Area, jobs: int) -> None:
+    whole = run(area, WEAK)
+    journal = area.root / "work" / "sums.tried"
+    key, *lines = journal.read_text().splitlines()
+    noted = [line for line in lines if line]
+    assert len(noted) == whole.made
+    journal.write_text("\n".join([key, noted[0], noted[1][:-3]]))  # killed while it wrote
+    said: list[str] = []
+    assert run(area, WEAK, said.append, resume=True, jobs=jobs) == whole
+    assert said[0] == "area sums: 1 of 3 were tried before"
+    assert run(area, WEAK, said.append, resume=True) == whole
+    assert "area sums: 3 of 3 were tried before" in said
+    assert len(run(area, WEAK).survivors) == len(whole.survivors), "without the option all are tried again"
+
+
+@pytest.mark.parametrize("changed", ["tests", "sources", "nothing was tried", "the file is empty"])
+def test_what_was_tried_with_other_sources_or_tests_counts_for_nothing(area: Area, changed: str) -> None:
+    run(area, WEAK)
+    journal = area.root / "work" / "sums.tried"
+    if changed == "sources":
+        (area.root / "adder.py").write_text(f"{SOURCE}\n")
+    elif changed == "nothing was tried":
+        journal.unlink()
+    elif changed == "the file is empty":
+        journal.write_text("")
+    said: list[str] = []
+    found = run(area, STRONG if changed == "tests" else WEAK, said.append, resume=True)
+    assert said[0] == "area sums: 0 of 3 were tried before"
+    assert len(found.survivors) == (0 if changed == "tests" else 2)
+    run(area, STRONG if changed == "tests" else WEAK, said.append, resume=True)
+    assert said[-1] == "area sums: 3 of 3 were tried before"
+
+
+def test_files_of_tests_that_are_traced_apart_notice_what_they_notice_together(area: Area) -> None:
+    (area.root / "test_helpers.py").write_text("HELP = 1\n")
+    (area.root / "test_other.py").write_text(
+        "import adder\n\n\ndef test_limit() -> None:\n    assert adder.LIMIT == 10\n"
+    )
+    skipped = "import pytest\n\npytest.skip('not here', allow_module_level=True)\n"
+    (area.root / "test_skipped.py").write_text(skipped)
+    alone = run(area, WEAK)
+    assert len(alone.survivors) == 1
+    assert run(area, WEAK, jobs=3) == alone
+    assert alone.skipped
 
 
 def test_programs_are_left_out_and_every_area_has_files(area: Area, tmp_path: Path) -> None:
@@ -317,6 +368,11 @@ def test_tests_that_fail_by_themselves_show_nothing(area: Area) -> None:
         FtbuildError, match=r"area sums: the tests fail without a mutant: test_adder.py::test_it"
     ):
         run(area, WEAK + "    assert is_allowed(10)\n")
+
+
+def test_an_area_without_a_test_says_so(area: Area) -> None:
+    with pytest.raises(FtbuildError, match="the tests fail without a mutant: there is no test"):
+        run(area, "import adder\n")
 
 
 def test_a_fixture_that_fails_behind_its_test_is_named_by_it(area: Area) -> None:
