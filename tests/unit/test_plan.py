@@ -341,6 +341,20 @@ def test_what_publishing_and_a_build_ask_of_a_plan_is_that_of_the_configuration(
     assert plan_of(config, base=base).base.cell_gib == config.bases.bases[base].cell_gib > 0
 
 
+def test_objects_of_the_lock_are_in_the_plan_of_their_cell_and_not_in_its_key(config: Config) -> None:
+    bare = plan_of(config)
+    name = f"registry.example.com/x@sha256:{'0' * 64}"
+    lock = config.lock.model_copy(update={"objects": {"22.12-sm80": name}})
+    pinned, other = (plan_of(replace(config, lock=lock), sm=sm) for sm in ("80", "90"))
+    assert (pinned.objects, other.objects, bare.objects) == (name, "", "")
+    assert pinned.as_dict() == {**bare.as_dict(), "objects": name}
+    assert "objects" not in other.as_dict()
+
+
+def test_a_base_has_the_platform_of_its_images(config: Config) -> None:
+    assert plan_of(config, base="open").base.platform == "linux/amd64"
+
+
 def test_labels_hold_every_standard_key_and_the_origins_of_patches(config: Config) -> None:
     labels = plan_of(config).labels("runtime")
     standard = ["title", "description", "version", "revision", "created", "source", "url", "documentation"]
