@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -638,10 +639,12 @@ def test_a_fetch_that_was_ended_half_way_is_taken_up(
     world.lock()
     shutil.rmtree(world.cache)
     slow.unlink()
-    held.touch()  # on a busy machine half a second may be over before the signal comes
+    held.touch()  # else a busy machine may end the transfer before the program has the signal
     with fetching(world) as child:
         started = until(lambda: child.poll() is not None or slow.exists())
         child.send_signal(sign)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=60)
         held.unlink()
         said, _ = child.communicate(timeout=100)
     assert started, said
