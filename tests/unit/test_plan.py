@@ -234,6 +234,29 @@ def test_a_base_that_compiles_a_server_is_another_one_for_other_sources_or_patch
     assert (after.base.serving != before.base.serving) == of_the_server
 
 
+def test_another_argument_of_a_local_base_is_another_base(config: Config, tmp_path: Path) -> None:
+    """It is a build argument of the base's Dockerfile."""
+    before = plan_of(config, base="open")
+    given = copied(
+        config, tmp_path, "bases.yaml", "    local:\n", "    local:\n      arguments: {ASKED: '1'}\n"
+    )
+    after = plan_of(given, base="open")
+    assert after.base.serving != before.base.serving
+    assert after.key != before.key
+
+
+def test_what_compiles_a_server_is_part_of_its_base(recipes: tuple[Config, Path]) -> None:
+    """Where a base compiles none, the same tools compile the cell alone."""
+    config, folder = recipes
+    before = [plan_of(config, "26.06", "90"), plan_of(config, base="open")]
+    for name in ("open-cuda13-toolchain.txt", "toolchain.txt"):
+        with (folder / "requirements" / name).open("a") as file:
+            file.write("# changed\n")
+    after = [plan_of(config, "26.06", "90"), plan_of(config, base="open")]
+    assert [a.base.serving != b.base.serving for a, b in zip(after, before, strict=True)] == [True, False]
+    assert [a.key != b.key for a, b in zip(after, before, strict=True)] == [True, True]
+
+
 def test_a_file_that_no_dockerfile_copies_is_not_an_input(recipes: tuple[Config, Path]) -> None:
     config, folder = recipes
     before = plan_of(config).key
@@ -353,6 +376,27 @@ def test_objects_of_the_lock_are_in_the_plan_of_their_cell_and_not_in_its_key(co
 
 def test_a_base_has_the_platform_of_its_images(config: Config) -> None:
     assert plan_of(config, base="open").base.platform == "linux/amd64"
+
+
+def test_labels_and_record_say_what_sets_an_image_apart(config: Config) -> None:
+    (lean_cell,) = select(config, cells=["22.12-sm90-without-beams-heads-64"])
+    whole, lean = plan_of(config, sm="90"), make_plan(config, lean_cell, REVISION)
+    apart = {"io.ftbuild.without": "beams", "io.ftbuild.head-sizes": "64"}
+    assert apart.items() <= lean.labels("runtime").items()
+    assert not apart.keys() & whole.labels("runtime").keys()
+    assert (lean.as_dict()["without"], lean.as_dict()["head_sizes"]) == (["beams"], [64])
+    assert "io.ftbuild.architecture" not in whole.labels("sdk")
+    arm = plan_of(config, "26.06", "90", base="open-trixie-arm64")
+    assert arm.labels("sdk")["io.ftbuild.architecture"] == "arm64"
+    assert arm.base.platform == "linux/arm64"
+
+
+def test_a_plan_knows_which_patches_it_takes(config: Config) -> None:
+    plan = plan_of(config)
+    first = plan.patches[0]
+    assert plan.takes(first.component, first.file)
+    assert not plan.takes("backend" if first.component == "ft" else "ft", first.file)
+    assert not plan.takes(first.component, "9999-nothing.patch")
 
 
 def test_labels_hold_every_standard_key_and_the_origins_of_patches(config: Config) -> None:
