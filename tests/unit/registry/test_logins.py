@@ -67,6 +67,19 @@ def test_basic_credentials_are_sent_where_they_are_asked_for(answers: Answers, l
     assert logins(answers) == [BASIC]
 
 
+def test_the_storage_of_an_upload_gets_no_login_whatever_it_asks_for(
+    answers: Answers, logged_in: LoggedIn
+) -> None:
+    there = logged_in(auth=base64.b64encode(b"ada:hunter2").decode())
+    answers.give(b"", 404)
+    with serving() as storage:
+        wants(storage, 'Basic realm="x"')
+        answers.where["uploads/"] = (202, {"Location": f"http://{storage.host}/x"}, b"")
+        with pytest.raises(Refused, match="401"):
+            there.put_blob(b"x", "text/plain")
+        assert logins(storage) == [None]
+
+
 def test_without_credentials_nothing_is_sent_a_second_time(answers: Answers, logged_in: LoggedIn) -> None:
     wants(answers, 'Basic realm="x"')
     with pytest.raises(Refused, match="wants a login for team/image"):

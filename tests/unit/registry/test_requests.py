@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import socket
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -413,6 +416,21 @@ def test_the_digest_of_a_tag_is_asked_for_at_once(answers: Answers) -> None:
     answers.give(b"", 403)
     with pytest.raises(HostError, match="wants a login for team/image"):
         client.current(name)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [client.current, partial(client.require_reachable, purpose="base ngc", hint="")],
+    ids=["digest", "reachable"],
+)
+def test_who_waits_for_a_registry_is_told_in_seconds_that_it_is_silent(
+    ask: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "CONNECT_SECONDS", 0.2)
+    begin = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(HostError):
+        ask(f"127.0.0.1:{silent.getsockname()[1]}/x:1")
+    assert time.monotonic() - begin < 10, "an answer to a build may take a minute, and has more tries"
 
 
 def test_a_registry_that_wants_a_login_can_be_reached(answers: Answers) -> None:
