@@ -312,6 +312,7 @@ def test_the_same_inputs_give_the_same_bytes_and_others_another_namespace(config
     assert len(set(spaces)) == len(spaces)
     where = re.compile(rf"https://ftbuild\.invalid/spdx/{NAME}/{'7' * 64}\b")
     assert all(where.match(space) for space in spaces)
+    assert json.loads(one)["name"] == f"{NAME}@{DIGEST}"
 
 
 def test_times_come_from_the_revision_or_the_caller_and_are_utc(config: Config) -> None:
