@@ -186,6 +186,7 @@ def test_an_upload_that_broke_off_begins_anew_twice(
     with pytest.raises(Refused) as refused:
         there.put_blob(RAW, "text/plain")
     assert refused.value.status == status
+    assert [body for _, body in answers.sent if body] == [RAW] * tries, "each time from its beginning"
     assert [line.split()[0] for line in asked(answers)] == ["HEAD", *["POST", "PUT"] * tries]
 
 
@@ -309,6 +310,16 @@ def test_a_blob_that_is_not_what_the_manifest_says_is_refused_at_its_end(
     answers.give(PIECE[:9])
     with pytest.raises(Malformed, match="fewer bytes of a blob than requested"):
         list(there.pieces(layer(PIECE)))
+
+
+def test_a_blob_of_another_size_than_the_manifest_says_is_refused(
+    answers: Answers, there: Repository
+) -> None:
+    answers.give(PIECE)
+    assert there.part(layer(PIECE)) == PIECE
+    with pytest.raises(Malformed, match="does not have the size in the manifest") as wrong:
+        there.part(layer(PIECE, 11))
+    assert wrong.value.where == f"{there.name}@{layer(PIECE).digest}, 10 bytes, not 11"
 
 
 # What refers to a manifest (distribution-spec v1.1)
