@@ -121,6 +121,37 @@ def test_a_token_is_asked_for_with_service_scope_and_credentials(
     assert [seen[2] for seen in answers.seen] == [None, BASIC, "Bearer abc"]
 
 
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+
+
+@pytest.mark.parametrize(
+    ("act", "granted", "scope"),
+    [
+        (lambda there: there.tags(), (), "pull"),
+        (lambda there: there.put_manifest("1", b"{}", MANIFEST), (), "pull,push"),
+        (lambda there: there.put_blob(b"x", "text/plain"), ("HEAD",), "pull,push"),
+        (lambda there: there.put_blob(b"x", "text/plain"), ("HEAD", "POST"), "pull,push"),
+        (lambda there: there.delete("1"), (), "pull,push,delete"),
+    ],
+    ids=["read", "manifest", "upload begins", "upload", "delete"],
+)
+def test_a_token_is_asked_for_what_is_done_and_no_more(
+    answers: Answers,
+    logged_in: LoggedIn,
+    act: Callable[[Repository], object],
+    granted: tuple[str, ...],
+    scope: str,
+) -> None:
+    there = logged_in(auth=base64.b64encode(b"ada:hunter2").decode())
+    bearer(answers)
+    given = {"HEAD": (404, {}, b""), "POST": (202, {"Location": "/v2/team/image/blobs/uploads/9"}, b"")}
+    answers.where |= {method: given[method] for method in granted}
+    with pytest.raises(Refused):
+        act(there)
+    (asked,) = (path for _, path, _ in answers.seen if path.startswith("/token"))
+    assert parse_qs(asked.partition("?")[2])["scope"] == [f"repository:team/image:{scope}"]
+
+
 def test_a_scope_that_the_registry_names_is_the_one(answers: Answers, logged_in: LoggedIn) -> None:
     bearer(answers, {"access_token": "def"}, scope="repository:other:pull", error="x")
     with pytest.raises(Refused, match="wants a login"):

@@ -96,6 +96,21 @@ def test_a_repository_that_cannot_exist_is_refused_with_the_way_out(option: str,
 
 
 @pytest.mark.parametrize(
+    ("registry_", "name", "hint"),
+    [
+        ("registry.example.com", "Te!m", "lower case letters and digits, between them"),
+        ("registry.example.com", "Team", "repository names are in lower case: team"),
+        ("Bad Host!", "x", "docker.io/USER"),
+        ("ada", "x", "docker.io/ada"),
+    ],
+)
+def test_the_way_out_fits_what_was_written(registry_: str, name: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        reference.repository(registry_, name)
+    assert hint in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
     "name",
     [
         "debian",

@@ -106,6 +106,19 @@ def test_content_of_another_digest_is_refused(answers: Answers, there: Repositor
     assert there.blob(sha512) == RAW
 
 
+def test_the_digest_that_was_asked_for_counts_and_not_the_one_that_the_registry_tells(
+    answers: Answers, there: Repository
+) -> None:
+    answers.give(RAW, Docker_Content_Digest=DIGEST)
+    assert there.manifest(DIGEST)
+    with pytest.raises(Malformed, match="does not have the requested digest"):
+        there.manifest(OTHER)
+
+
+def test_a_type_may_have_parameters() -> None:
+    assert answers_of.media_type("application/json ; charset=utf-8") == "application/json"
+
+
 def test_a_manifest_is_stored_with_its_type(answers: Answers, there: Repository) -> None:
     answers.give(b"", 201)
     assert there.put_manifest("1", RAW, "a/b") == Descriptor("a/b", DIGEST, len(RAW))

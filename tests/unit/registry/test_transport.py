@@ -67,8 +67,9 @@ def test_five_redirects_are_followed_and_no_sixth(answers: Answers) -> None:
     answers.where["manifests/hop6"] = (200, {"Content-Type": MANIFEST_TYPE}, RAW)
     assert repository(answers).manifest("hop1") is not None
     asked(answers)
-    with pytest.raises(Malformed, match="redirects without end"):
+    with pytest.raises(Malformed, match="redirects without end") as endless:
         repository(answers).manifest("hop0")
+    assert (endless.value.where or "").endswith("/manifests/hop0")
     assert len(asked(answers)) == 6
 
 
