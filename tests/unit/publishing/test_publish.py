@@ -163,6 +163,12 @@ def test_a_command_that_is_tried_again_first_looks_whether_it_is_done(tmp_path: 
     assert said == [f"w: {BUSY}: trying again in 1 s"]
 
 
+def test_a_command_that_is_tried_again_is_run_again(tmp_path: Path) -> None:
+    again = f"[ -e {tmp_path}/tried ] && echo done && exit; touch {tmp_path}/tried; echo '{BUSY}' >&2; exit 1"
+    answer = retry.command(["sh", "-c", again], print, timeout=60, what="w", where="", hint="")
+    assert answer == "done\n"
+
+
 def test_a_command_that_fails_without_a_word_is_told_by_its_exit_code() -> None:
     with pytest.raises(PublishError, match="w: false ended with code 1"):
         retry.command(["false"], print, timeout=60, what="w", where="", hint="")
