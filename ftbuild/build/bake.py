@@ -99,12 +99,7 @@ def run(job: Job, host: Host, *, report: Reporter = print) -> None:
         code = _run(job, host, progress, report)
         if not code:
             return
-        if code < 0 or code == PLUGIN_KILLED:
-            raise HostError(
-                f"docker buildx bake {shell.ending(code) if code < 0 else 'was ended by a signal'}",
-                where=str(job.log),
-                hint="the kernel's log tells if memory ran out (dmesg); the same command continues",
-            )
+        require_not_killed(code, job.log)
         log = job.log.read_text(encoding="utf-8", errors="replace")
         cause = build_log.own_failure(log)
         if not left or cause is None:
@@ -136,6 +131,16 @@ def run(job: Job, host: Host, *, report: Reporter = print) -> None:
         where=str(job.log),
         hint=f"{job.script} repeats this build; after a fix, a new build starts from the caches",
     )
+
+
+def require_not_killed(code: int, log: Path) -> None:
+    """Raise HostError for the exit code of a bake that a signal has ended."""
+    if code < 0 or code == PLUGIN_KILLED:
+        raise HostError(
+            f"docker buildx bake {shell.ending(code) if code < 0 else 'was ended by a signal'}",
+            where=str(log),
+            hint="the kernel's log tells if memory ran out (dmesg); the same command continues",
+        )
 
 
 def _run(job: Job, host: Host, progress: str, report: Reporter) -> int:

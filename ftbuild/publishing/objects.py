@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftbuild.build import build_log, definitions, display, machine, objects
+from ftbuild.build import bake, build_log, definitions, display, machine, objects
 from ftbuild.errors import BuildError, PublishError
 from ftbuild.host import shell
 from ftbuild.input_key import KEY_DIGITS
@@ -122,9 +122,10 @@ def _exported(plan: Plan, folder: Path, report: Reporter) -> Path:
     report(f"collecting the objects of the build, log: {log}")
     with display.shown(plan.cell.id, (), report) as read:
         code = shell.stream(argv, log=log, cwd=folder, env={machine.SETTINGS: ""}, on_line=read)
+    bake.require_not_killed(code, log)
     if code:
         lines = build_log.failing_lines(log.read_text(encoding="utf-8", errors="replace"))
-        why = lines[0] if lines else f"docker buildx bake {shell.ending(code)}"
+        why = lines[0] if lines else f"docker buildx bake ended with code {code}"
         raise BuildError(f"the objects cannot be exported: {why}", where=str(log))
     return made
 

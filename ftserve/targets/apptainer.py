@@ -122,7 +122,7 @@ def _build(folder: Path) -> Path:
         if code:
             last = (folder / LOG).read_text(encoding="utf-8").strip().splitlines()[-3:]
             raise BuildError(
-                "\n    ".join([f"{PROGRAM} ended with code {code}", *last]), where=str(folder / LOG)
+                "\n    ".join([f"{PROGRAM} {shell.ending(code)}", *last]), where=str(folder / LOG)
             )
     return folder / IMAGE
 

@@ -92,11 +92,11 @@ def run(
     Raises FtbuildError when the tests fail without a mutant.
     """
     sources, tests, record = area.files(), area.test_files(), work / f"{area.name}.json"
-    survivors_before = set(json.loads(record.read_text())) if again and record.exists() else None
     made = list(_mutants(sources))
     chosen: Sequence[int] = range(first - 1, len(made), every)
-    if survivors_before is not None:
-        chosen = [n for n, of in enumerate(made) if _line(area, *of) in survivors_before]
+    if again and record.exists():
+        survived = set(json.loads(record.read_text()))
+        chosen = [n for n, of in enumerate(made) if _line(area, *of) in survived]
     key = journal.key(area.root, [*sources, *(area.root / test for test in tests)])
     tried = Journal(work / f"{area.name}.tried", key)
     before = tried.outcomes() if resume else {}

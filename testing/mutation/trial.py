@@ -18,7 +18,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from multiprocessing import Pipe
@@ -51,6 +50,7 @@ WAITING = 6
 # So many of the tests that have noticed a mutant run first.
 AGAIN = 3
 NO_TESTS = 5
+_PASSED = (0, NO_TESTS)
 # The process that has collected the tests may end in so many trials one after the other.
 MAX_ENDED = 5
 # The exit code of a trial that could not begin: what a mutant changes is no function that can be exchanged.
@@ -70,11 +70,12 @@ def trace(root: Path, sources: Collection[Path], tests: Sequence[str], jobs: int
     """
     parts = [[test] for test in tests] if jobs > 1 else [tests]
 
-    def each(work: Callable[[Sequence[str]], T]) -> Iterator[T]:
-        done = workers.outcomes(lambda: nullcontext(lambda n: work(parts[n])), len(parts), jobs, together=1)
-        yield from (outcome for _, outcome in done)
+    def each(work: Callable[[Sequence[str]], T]) -> list[T]:
+        working = contextlib.nullcontext(lambda number: work(parts[number]))
+        done = dict(workers.outcomes(lambda: working, len(parts), jobs, together=1))
+        return [done[number] for number in range(len(parts))]
 
-    found = list(each(lambda part: _traced(root, sources, part)))
+    found = each(lambda part: _traced(root, sources, part))
     traces = tracing.joined([part for part, _ in found])
     if not traces.lasted:
         raise TestsFail("there is no test")
@@ -84,8 +85,7 @@ def trace(root: Path, sources: Collection[Path], tests: Sequence[str], jobs: int
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
     # Else what the imports break would count as noticed.
-    for _ in each(lambda part: _untraced(root, part)):
-        pass
+    each(lambda part: _untraced(root, part))
     return traces
 
 
@@ -101,7 +101,7 @@ def _traced(root: Path, sources: Collection[Path], tests: Sequence[str]) -> tupl
             )
 
         code = _forked(body, WAITING_SECONDS)
-        if code not in (0, NO_TESTS):
+        if code not in _PASSED:
             raise TestsFail(_why(code, reading, said))
         return tracing.read(written, _cpu_seconds() - start)
 
@@ -113,7 +113,7 @@ def _untraced(root: Path, tests: Sequence[str]) -> None:
         code = _forked(
             lambda: _tested(root, {}, [*SAYING, *tests], _Failure(writing), said=said), WAITING_SECONDS
         )
-        if code not in (0, NO_TESTS):
+        if code not in _PASSED:
             raise TestsFail(f"with the libraries imported before, {_why(code, reading, said)}")
 
 
@@ -138,7 +138,7 @@ class Trials:
         limit = LEAST_SECONDS + PATIENCE * sum(self._traces.lasted[test] for test in only)
         code = self._server.ask((codes, self._order(only), limit))
         self._note()
-        return None if code == NOT_EXCHANGED else code in (0, NO_TESTS)
+        return None if code == NOT_EXCHANGED else code in _PASSED
 
     def of_module(self, file: Path, tree: ast.Module) -> bool:
         """Return whether all tests pass although the tree stands in the place of a file's.
@@ -153,7 +153,7 @@ class Trials:
         limit = max(LEAST_SECONDS, PATIENCE * self._traces.seconds)
         ended = _forked(lambda: _tested(self._root, {file: code}, arguments, *plugins), limit)
         self._note()
-        return ended in (0, NO_TESTS)
+        return ended in _PASSED
 
     def _order(self, tests: Collection[str]) -> list[str]:
         first = [test for test in self._noticing if test in tests][:AGAIN]

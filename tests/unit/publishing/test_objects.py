@@ -16,7 +16,7 @@ from ftbuild.build import objects as files
 from ftbuild.build.objects import Taken
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
-from ftbuild.errors import BuildError, PublishError
+from ftbuild.errors import BuildError, HostError, PublishError
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import names, objects, remote_image, substituted, verifying
 from ftbuild.publishing.attest import manifests, provenance
@@ -396,6 +396,16 @@ def test_the_objects_are_those_that_the_build_itself_gives(
     assert (built / "objects.log").read_text() == (
         f"docker buildx bake --file docker-bake.json --progress plain {target}, settings: \n"
     )
+
+
+@pytest.mark.parametrize("end", ["kill -KILL $$", "exit 255"], ids=["docker", "its plugin"])
+def test_objects_whose_collection_is_killed_are_no_failed_build(
+    shelf: Shelf, cell: Plan, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    docker_that(tmp_path, monkeypatch, f"echo '#1 still copying'; {end}")
+    with pytest.raises(HostError, match=r"^docker buildx bake was ended by") as killed:
+        published(shelf, cell, None)
+    assert killed.value.where == str(built / objects.LOG)
 
 
 STEPS = "echo '#9 [backend 1/1] RUN compile'; echo '#9 DONE 900.0s'"
