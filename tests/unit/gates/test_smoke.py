@@ -504,6 +504,21 @@ def test_a_model_whose_layers_cannot_be_split_is_not_served_by_stages(tmp_path: 
         assert task.lacks(Variant("gpt", pipeline_para=2)) == reason
 
 
+@pytest.mark.parametrize(
+    ("seeds", "reason"), [("INT32", "a model of this release has one instance"), ("UINT64", None)]
+)
+def test_several_instances_are_asked_of_a_release_that_has_them(
+    seeds: str, reason: str | None, tmp_path: Path
+) -> None:
+    """The release whose seeds have 32 bits has one stream for each GPU, whatever the number of instances."""
+    task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True)}, "cdi", ["GPU", "GPU"])
+    template = f'input [ {{ name: "random_seed" data_type: TYPE_{seeds} dims: [ 1 ] }} ]'
+    (tmp_path / "gpt").mkdir()
+    (tmp_path / "gpt" / models.CONFIG).write_text(template)
+    assert task.lacks(Variant("gpt", instances=2)) == reason
+    assert task.lacks(Variant("gpt")) is None
+
+
 def test_processes_share_the_gpus_evenly() -> None:
     task = Job("sha256:1", Path(), {}, "cdi", ["GPU"] * 4, indices=(0, 2, 3, 5))
     one, two, four = Variant("gpt"), Variant("gpt", tensor_para=2), Variant("gpt", "fp32", 2, 2)

@@ -349,6 +349,14 @@ def test_models_are_prepared_in_the_work_folder(make: Make) -> None:
     assert gate.prepare(run.config, run.subject).folder == run.subject.folder / "smoke"
 
 
+def test_how_many_models_were_prepared_and_where_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, told = make(A100), list[str]()
+    prepared = Prepared(run.subject.folder, "sha256:2", ("gpt", "t5"), {"gpt-four": "gpt"})
+    monkeypatch.setattr(models, "ensure", lambda config, subject, at: prepared)
+    gate.Smoke(run.config).prepare(replace(run.subject, report=told.append))
+    assert told[-1] == f"the 3 models are in {run.subject.folder}"
+
+
 def test_results_of_another_image_would_be_demanded_of_that_image(make: Make) -> None:
     run = make(A100)
     found = run.go()
