@@ -11,6 +11,7 @@ from ftbuild.errors import BuildError, HostError, Interrupted
 from ftbuild.nightly import artifacts, commands
 from ftbuild.nightly.commands import Command
 from ftbuild.nightly.record import State, outcome
+from ftbuild.nightly.request import NightlyOptions
 
 TASKS = """
 import os
@@ -66,3 +67,22 @@ def test_an_audit_that_was_killed_says_so(number: int, log: Path) -> None:
     log.parent.mkdir()
     with pytest.raises(HostError, match=f"invoke build was ended by signal {int(number)}"):
         Command("build", ["--signal", str(int(number))]).answer(log)
+
+
+@pytest.mark.parametrize(
+    ("options", "written"),
+    [
+        (NightlyOptions(attest=True), ["--attest"]),
+        (NightlyOptions(force=True), ["--force"]),
+        (NightlyOptions(allow_unsmoked=True), ["--allow-unsmoked"]),
+        (NightlyOptions(allow_shared_cache=True), ["--allow-shared-cache"]),
+        (NightlyOptions(allow_dirty=True), ["--allow-dirty"]),
+        (NightlyOptions(publish_objects=True), ["--objects"]),
+        (NightlyOptions(sign_key="k"), ["--sign-key", "k"]),
+        (NightlyOptions(sign_log=False), ["--no-sign-log"]),
+    ],
+)
+def test_what_a_night_allows_is_an_option_of_its_publications(
+    options: NightlyOptions, written: list[str]
+) -> None:
+    assert options.of_publications() == written

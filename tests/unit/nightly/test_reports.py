@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ftbuild.nightly import ninja
+from ftbuild.nightly import ninja, record
 from ftbuild.nightly.record import NightlyRun, Reason, State, Unit, read
 from ftbuild.nightly.report import gantt, grid, junit, markdown, page, trend, wording
 from ftbuild.nightly.report.sanitize import clean
@@ -120,9 +120,9 @@ def test_the_headline_is_the_outcome_of_the_run() -> None:
 
 
 def test_every_reason_has_words() -> None:
-    for record in recorded_runs.bad().cells:
-        assert wording.meaning(record)
-        shown = wording.look(record.state, record.reason)
+    for cell in recorded_runs.bad().cells:
+        assert wording.meaning(cell)
+        shown = wording.look(cell.state, cell.reason)
         assert shown.symbol
         assert shown.word
     reasons = {record.reason for record in recorded_runs.bad().cells}
@@ -495,3 +495,19 @@ def test_an_image_that_is_not_on_the_machine_has_no_size() -> None:
     shown = next(t for t in trend.trends(made) if t.cell == gone.cell)
     assert shown.bytes is not None
     assert shown.bytes.last > 1e9
+
+
+@pytest.mark.parametrize(("spare", "is_read"), [(0, True), (1, True), (-1, False)])
+def test_a_record_is_read_up_to_the_limit_of_bytes(
+    spare: int, is_read: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records come from other machines, too."""
+    run = recorded_runs.good()
+    run.write(tmp_path)
+    limit = (tmp_path / record.FILE).stat().st_size + spare
+    monkeypatch.setattr(record, "MAX_BYTES", limit)
+    if is_read:
+        assert read(tmp_path) == run
+    else:
+        with pytest.raises(ValueError, match=f"more than {limit} bytes"):
+            read(tmp_path)
