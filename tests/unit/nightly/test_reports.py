@@ -125,7 +125,7 @@ def test_every_reason_has_words() -> None:
         shown = wording.look(cell.state, cell.reason)
         assert shown.symbol
         assert shown.word
-    reasons = {record.reason for record in recorded_runs.bad().cells}
+    reasons = {cell.reason for cell in recorded_runs.bad().cells}
     assert reasons >= set(Reason), "the bad run has every reason"
 
 
