@@ -6,7 +6,9 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,11 @@ TURNS = {
 }
 # Rooms and pages where such turns are left; none is added.
 TURNS_LEFT = {*NAMES_LEFT, "docs/configuration.md", "docs/security.md"}
+# Words of grammar that end no other word, and words in a text: no names, paths, keys or calls.
+GRAMMAR = ("with", "the", "and", "from", "that", "which", "this", "have", "into", "when", "for", "not", "has")
+PLAIN = re.compile(r"(?<![\w./:<-])[a-z]+(?![\w/(=<-])")
+# The first of two words is one of the text if it stands there so many times.
+COMMON = 3
 # Names of Unix, labels and words of others.
 QUOTED = re.compile(r"`nobody`|NOBODY\b")
 
@@ -93,6 +100,15 @@ def turns(text: str) -> Iterator[str]:
             yield f"{plain[max(0, match.start() - 30) : match.end() + 30]!r}: {instead}"
 
 
+def run_together(text: str) -> Iterator[str]:
+    """Yield words that are another word of the text and a word of grammar without a space between them."""
+    counts = Counter(PLAIN.findall(text))
+    for word, grammar in product(counts, GRAMMAR):
+        first = word.removesuffix(grammar)
+        if len(first) > 3 and first != word and counts[first] >= COMMON:
+            yield word
+
+
 def test_names_are_nouns() -> None:
     wrong = {
         (file, name) for file in modules() for name in names(file.read_text()) if name.strip("_") in NAMES
@@ -120,6 +136,18 @@ def test_texts_have_the_terms_of_the_field() -> None:
 )
 def test_a_turn_is_seen_across_lines_and_letters(text: str, instead: str) -> None:
     assert any(instead in line for line in turns(text))
+
+
+def test_no_space_is_missing_between_two_words() -> None:
+    text = "\n".join(texts(file) for file in (*modules(), *pages()))
+    assert not {*run_together(text)}
+
+
+def test_a_missing_space_is_seen() -> None:
+    text = (
+        "It continues with this. It continues here and continues there. It continueswith that; and so forth."
+    )
+    assert [*run_together(text)] == ["continueswith"]
 
 
 def test_names_of_all_kinds_are_seen() -> None:

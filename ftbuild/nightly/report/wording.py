@@ -59,7 +59,7 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.MACHINE: "invoke doctor lists what this machine lacks, and how to fix it",
     Reason.UNEXPECTED: "report this as a bug of ftbuild, with the last lines of the log",
     Reason.NO_GPU: "run invoke nightly or invoke smoke on a machine with this GPU",
-    Reason.NOT_RUN: "invoke nightly --resume continueswith the remaining cells",
+    Reason.NOT_RUN: "invoke nightly --resume continues with the remaining cells",
 }
 # The hint in ftbuild's messages (`FtbuildError.__str__`).
 _NEXT = re.compile(r"^ +next: +(?P<what>.+)\n?", re.MULTILINE)

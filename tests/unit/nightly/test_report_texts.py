@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from ftbuild.nightly.record import Image, NightlyRun, PastRun, Reason, State, Unit
+from ftbuild.nightly.record import BuilderRecord, Image, NightlyRun, PastRun, Reason, State, Unit
 from ftbuild.nightly.report import gantt, grid, junit, markdown, page, trend, wording
 from ftbuild.nightly.report.gantt import Bar, Heavy, Tick
 from ftbuild.nightly.report.sanitize import clip, first_line
 from ftbuild.nightly.report.wording import Look
+from ftbuild.text import units
 from ftbuild.text.results import CheckResult
 from ftbuild.text.results import State as Verdict
 from testing.recorded_runs import ALL, GB, REGISTRY, cell, excluded, past, run
@@ -94,6 +95,64 @@ def test_markdown_of_a_run_without_registry_and_findings_is_short(small: Nightly
     assert text.startswith("# ✓ Nothing failed\n\n1 passed, 1 excluded\n\n")
     assert "went wrong" not in text
     assert "## Audit" not in text
+
+
+def test_markdown_of_several_builders_tells_who_built_what_and_which_were_lost(small: NightlyRun) -> None:
+    """A cell that a lost builder did not finish is none that it built."""
+    sdk = replace(
+        PULLED, reference=f"{REGISTRY}/triton_with_ft:22.12-sm80-459080f92dcc-sdk", digest="sha256:78"
+    )
+    images = {"runtime": PULLED, "sdk": sdk, "other": replace(PULLED, digest="")}
+    built = replace(small.cells[1], builder="near", images=images)
+    moved = cell("22.12", [86], 0, {"build": 4}, builder="far", state=State.ERROR, reason=Reason.MACHINE)
+    unpublished = cell("22.12", [75], 0, {"build": 0, "publish": 10}, builder="near", detail='no "x" & <y>')
+    builders = (
+        BuilderRecord("near", "docker", 4, 8 * GB, 2, 1),
+        BuilderRecord("far", "remote", None, None, 7, 2, lost="no route\nto it", lost_at=61.0),
+        BuilderRecord("idle", "kubernetes", None, None, 1, 1, lost="gone"),
+    )
+    cells = (small.cells[0], unpublished, built, moved)
+    text = markdown.render(replace(small, cells=cells, builders=builders, audit=()))
+    _, cells_and_more = text.split("\n## Cells\n\n")
+    assert cells_and_more == (
+        rf"""| Cell | State | Builder| Time | Pull | Detail |
+|---|---|---|---:|---|---|
+| 22.03-sm90 | {DASH} excluded |  |  |  | CUDA of Triton 22.03 has no sm\_90; """
+        rf"""it needs 11.8 \(CUDA 11.8 release notes\) |
+| 22.12-sm75 | ! error (publish) | near | {units.duration(unpublished.seconds)} |  | no "x" &amp; &lt;y&gt; |
+| 22.12-sm80 | ✓ passed | near | 44 min 56 s | """
+        r"<code>docker pull registry.example.org/inference/triton\_with\_ft\@sha256:77</code><br>"
+        r"<code>docker pull registry.example.org/inference/triton\_with\_ft\@sha256:78</code> |  |"
+        rf"""
+| 22.12-sm86 | ! error (machine) | far | {units.duration(moved.seconds)} |  |  |
+
+## Builders
+
+| Builder | Driver | Jobs | Built | Lost |
+|---|---|---:|---|---|
+| near | docker | 2 | 22.12-sm75, 22.12-sm80 |  |
+| far | remote | 7 |  | lost after 1 min 01 s: no route |
+| idle | kubernetes | 1 |  | lost after 0.0 s: gone |
+"""
+    )
+    assert '<pre>\nno "x" &amp; &lt;y&gt;\n</pre>' in text
+
+
+def test_a_table_that_exceeds_the_limit_is_cut_after_a_whole_row(
+    small: NightlyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row is left out of the middle because a later one is shorter."""
+    details = ["x" * length for length in (100, 150, 5)] * 20
+    cells = tuple(replace(small.cells[2], cell=f"22.12-sm{n}", detail=text) for n, text in enumerate(details))
+    run = replace(small, cells=cells, audit=())
+    for limit in range(4000, 4400, 7):
+        monkeypatch.setattr(markdown, "LIMIT_BYTES", limit)
+        text = markdown.render(run)
+        body, end = text.split("\n\nThe rest is in report.html.\n")
+        rows = [line for line in body.splitlines() if line.startswith("| 22.12")]
+        assert (end, [row.split()[1] for row in rows]) == ("", [cell.cell for cell in cells[: len(rows)]])
+        assert len(text.encode()) <= limit
+        assert limit - 1400 < len(body.encode())
 
 
 PROPERTIES = f"""\
@@ -225,6 +284,40 @@ def test_a_compile_is_drawn_by_slots_and_its_heaviest_units_are_named() -> None:
     assert done.busy == pytest.approx(work / 240)
 
 
+def test_a_step_is_named_in_its_bar_where_the_letters_have_room(small: NightlyRun) -> None:
+    """At 7.5 units for a letter, and 4 at each side."""
+    made = replace(small, seconds=984.0)  # a second is one unit wide
+    texts = {45.5: "", 45.6: "smoke", 128.0: "smoke", 128.1: "smoke 2 min 08 s"}
+    for seconds, text in texts.items():
+        step = replace(small.cells[1].steps[1], start=0.0, seconds=seconds)
+        (lane,) = gantt.of_run(replace(made, cells=(replace(small.cells[1], steps=(step,)),))).lanes
+        assert lane.bars[0].text == text
+
+
+def test_the_axis_reaches_to_the_last_step_of_an_unfinished_run(small: NightlyRun) -> None:
+    chart = gantt.of_run(replace(small, seconds=1.0))
+    ends = [bar.x + bar.width for lane in chart.lanes for bar in lane.bars]
+    assert max(ends) == about(gantt.WIDTH - 30)
+    verified = replace(small.cells[1].steps[0], name="verify")
+    (lane,) = gantt.of_run(replace(small, cells=(replace(small.cells[1], steps=(verified,)),))).lanes
+    assert lane.bars[0].kind == "verify"
+
+
+def test_units_share_a_bar_where_they_are_too_narrow_and_next_to_each_other() -> None:
+    """At 1.5 units of the drawing, which is 1.5 s here."""
+
+    def bars(*units: Unit) -> list[tuple[str, float]]:
+        long = Unit(1000, 1046, "x.so")
+        return [(bar.kind, bar.width) for bar in gantt.of_compile((*units, long)).chart.lanes[0].bars[:-1]]
+
+    wide = (Unit(0, 1.5, "a.cc.o"), Unit(1.5, 3, "b.cc.o"))
+    assert bars(*wide) == [("cxx", 1.5), ("cxx", 1.5)]
+    narrow = tuple(Unit(n, n + 1, f"{n}.cc.o") for n in range(3))
+    assert bars(*narrow) == [("short", 3.0)]
+    assert bars(Unit(0, 1, "a.cc.o"), Unit(2.4, 3, "b.cc.o")) == [("short", 3.0)]
+    assert bars(Unit(0, 1, "a.cc.o"), Unit(2.5, 3, "b.cc.o")) == [("cxx", 1.5), ("cxx", 1.5)]
+
+
 def test_a_compile_on_many_slots_has_low_lanes() -> None:
     def height(slots: int) -> tuple[float, float]:
         chart = gantt.of_compile([Unit(0, 1, f"{n}.o") for n in range(slots)]).chart
@@ -270,9 +363,17 @@ def test_a_unit_has_the_kind_of_its_command(output: str, kind: str) -> None:
     ("seconds", "labels"),
     [
         (0.7, ["0", "0.1 s", "0.2 s"]),
+        (1.5, ["0", "0.2 s", "0.4 s"]),
+        (4, ["0", "0.5 s", "1 s"]),
         (30, ["0", "5 s", "10 s"]),
+        (80, ["0", "10 s", "20 s"]),
+        (240, ["0", "30 s", "1 min"]),
+        (480, ["0", "1 min", "2 min"]),
+        (960, ["0", "2 min", "4 min"]),
         (3600, ["0", "10 min", "20 min"]),
         (4 * 3600, ["0", "30 min", "1:00 h"]),
+        (8 * 3600, ["0", "1:00 h", "2:00 h"]),
+        (60 * 3600, ["0", "8:00 h", "16:00 h"]),
         (100 * 3600, ["0", "24:00 h", "48:00 h"]),
         (10_000 * 3600, ["0", "1250:00 h", "2500:00 h"]),
     ],
@@ -350,6 +451,8 @@ def test_whatever_went_wrong_or_is_left_to_do_has_advice(small: NightlyRun) -> N
     for reason in Reason:
         record = replace(small.cells[0], reason=reason, detail="")
         assert bool(wording.advice(record)) is (reason not in silent), reason
+    left = wording.advice(replace(small.cells[0], reason=Reason.NOT_RUN, detail=""))
+    assert left == "invoke nightly --resume continues with the remaining cells"
     assert wording.meaning(replace(small.cells[1], reason=Reason.NONE)) == "all steps passed"
     assert wording.meaning(replace(small.cells[0], reason=Reason.NONE)) == ""
 
@@ -396,6 +499,7 @@ def test_the_page_writes_dates_figures_and_parts_for_people(small: NightlyRun) -
         assert figure in text
     assert "58%" in text, "the part of the longest unit"
     assert "3.2%" in text, "the part of a short one"
+    assert (page._percent(0.1), page._percent(0.0999)) == ("10%", "10.0%")
     assert "+7 %" in text, "the change of a cell's time"
     assert "<title>" in text
 
