@@ -95,6 +95,7 @@ class Commands:
     def answer(self, argv: Sequence[str], **more: Any) -> shell.Result:
         """Stand for the audit, with its answer and what it says beside."""
         assert argv[5] == "audit"
+        self.lines.append(list(argv[5:]))
         return shell.Result(tuple(argv), 0, *self.audit)
 
     def silence(self, builder: str) -> str:

@@ -111,11 +111,14 @@ def test_cells_that_cannot_exist_are_recorded_with_the_reason(night: Night) -> N
     assert (record.state, record.reason, record.key) == (State.SKIPPED, Reason.EXCLUDED, "")
     (entry,) = matrix.select_with_excluded(night.config, cells=night.selected).excluded
     assert record.detail == "\n".join(entry.reasons)
+    assert (record.registry, record.builder, record.start) == ("", "", 0.0)
     assert (record.triton, record.sms, record.base) == ("22.03", (89,), "open")
     assert [cell.cell for cell in done.cells] == ["22.03-sm89", *CELLS]
 
 
-def test_a_base_is_made_once_and_its_failure_told_in_each_cell(night: Night) -> None:
+def test_a_base_is_made_once_and_its_failure_told_in_each_cell(
+    night: Night, planned: Mapping[str, Plan]
+) -> None:
     night.commands.base_code = 4
     done = night.run(ca=Path("/ca.pem"), builders=[BuilderRequest("far")], from_=HERE, trust=["ours.pub"])
     (options,) = night.commands.bases
@@ -127,6 +130,8 @@ def test_a_base_is_made_once_and_its_failure_told_in_each_cell(night: Night) -> 
         assert (record.state, record.reason, record.exit_code) == (State.ERROR, Reason.MACHINE, 4)
         assert record.detail == "base open: no network"
     (log,) = (night.work / history.FOLDER / done.id / "bases").iterdir()
+    serving = planned[CELLS[0]].base.serving
+    assert log.name == f"open-{serving.rpartition(':')[2]}.log"
     assert log.read_text() == "error: no network\n"
 
 
@@ -192,6 +197,11 @@ def test_steps_have_commands_logs_and_times(night: Night) -> None:
     assert smoke.command == f"invoke smoke {options}"
     assert (build.log, smoke.log) == ("cells/22.12-sm70/build.log", "cells/22.12-sm70/smoke.log")
     assert 0 <= build.start <= smoke.start
+    first, second, _ = done.cells
+    assert 0 < first.start <= build.start
+    assert first.start + first.seconds <= second.start
+    assert second.start + second.seconds <= done.seconds
+    assert first.seconds > 0
     assert (build.code, build.jobs, smoke.jobs) == (0, 4, None)
     folder = history.folders(night.work)[-1]
     assert (folder / build.log).read_text() == "done\n"
@@ -206,7 +216,14 @@ def test_a_notification_that_arrived_needs_no_words(
     assert "None" not in capsys.readouterr().err
 
 
-def test_every_command_is_run_unbuffered_and_anew(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_is_run_unbuffered_and_with_a_new_log(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a run is resumed, whose log has the lines of a command that failed."""
+    night.commands.codes["22.12-sm70", "build"] = [7]
+    night.run(registry=None)
+    logs = history.folders(night.work)[-1] / "cells" / "22.12-sm70"
+    assert (logs / "build.log").exists()
     seen: list[dict[str, Any]] = []
     stream: Any = Commands.stream
 
@@ -217,8 +234,8 @@ def test_every_command_is_run_unbuffered_and_anew(night: Night, monkeypatch: pyt
         return code
 
     monkeypatch.setattr(shell, "stream", note)
-    night.run(registry=None)
-    assert seen == [{"PYTHONUNBUFFERED": "1"}] * 7  # of the base, and two of each cell
+    night.run(registry=None, resume=True)
+    assert seen == [{"PYTHONUNBUFFERED": "1"}] * 3  # of the base, and two of the cell that failed
 
 
 # What the commands leave
@@ -271,6 +288,20 @@ def test_figures_are_those_of_the_smoke_test(plan: Plan, tmp_path: Path) -> None
     assert artifacts.figures(tmp_path) == {}
 
 
+def test_a_log_that_is_no_text_is_read_all_the_same(tmp_path: Path) -> None:
+    """Compilers print bytes of the sources, in whatever encoding."""
+    (tmp_path / "x.log").write_bytes("error: größe\n".encode("latin-1"))
+    assert artifacts.tail(tmp_path / "x.log") == ("error: gr\ufffd\ufffde",)
+    assert artifacts.message(tmp_path / "x.log") == "gr\ufffd\ufffde"
+
+
+def test_a_failed_check_without_a_hint_has_no_next_step(plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text("")
+    checks = (CheckResult("ready", CheckState.FAIL, "no answer", "", "runtime"),)
+    GateReport(SMOKE, plan, {}, checks).write(tmp_path)
+    assert artifacts.failure(tmp_path / "x.log", tmp_path, Reason.SMOKE) == "failed: ready (runtime)"
+
+
 def test_of_a_log_the_last_sixty_lines_are_kept(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_text("".join(f"{n}\n" for n in range(100)))
     assert artifacts.tail(tmp_path / "x.log") == tuple(str(n) for n in range(40, 100))
@@ -311,6 +342,27 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text("{}")
     with pytest.raises(ValueError, match="id: Field required"):
         read(tmp_path)
+
+
+def test_a_record_with_another_time_or_too_many_parts_is_none(tmp_path: Path) -> None:
+    run = recorded_runs.good()
+    replace(run, started="yesterday").write(tmp_path)
+    with pytest.raises(ValueError, match="started: "):
+        read(tmp_path)
+    noted = replace(run.cells[0], notes=("",) * 100_001)
+    replace(run, cells=(noted,)).write(tmp_path)
+    with pytest.raises(ValueError, match="at most 100000 items"):
+        read(tmp_path)
+    replace(run, cells=(replace(noted, notes=("",) * 100_000),)).write(tmp_path)
+    assert len(read(tmp_path).cells[0].notes) == 100_000
+
+
+def test_a_record_is_plain_data() -> None:
+    """Of states and reasons it has the words, not the members of Python."""
+    data = recorded_runs.bad().as_dict()
+    assert {type(cell["state"]) for cell in data["cells"]} == {str}
+    assert {type(cell["sms"]) for cell in data["cells"]} == {list}
+    assert json.loads(json.dumps(data)) == data
 
 
 def test_the_reports_are_these_files() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -129,12 +130,19 @@ def test_builders_are_wanted_with_and_without_jobs() -> None:
 # Losses
 
 
-def test_a_lost_builder_gives_its_cell_to_another_one_and_is_used_no_more(night: Night) -> None:
+def test_a_lost_builder_gives_its_cell_to_another_one_and_is_used_no_more(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
     night.commands.vanish = {"far": 1}
     done = night.run(builders=TWO)
     assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
     assert done.exit_code == 0
     assert lost(done) == {"near": "", "far": "no route to host"}
+    near, far = done.builders
+    assert near.lost_at is None
+    assert far.lost_at is not None
+    assert 0 < far.lost_at <= done.seconds
+    assert "builder far is not used any more in this run: no route to host\n" in capsys.readouterr().err
     (moved,) = [record for record in done.cells if len(builds(record)) > 1]
     assert builds(moved) == [("far", 4), ("near", 0)]
     assert moved.builder == "near"
@@ -173,7 +181,10 @@ def test_without_any_builder_left_the_rest_is_an_error_that_a_resumed_run_makes_
     done = night.run(builders=TWO)
     assert outcomes(done) == dict.fromkeys(CELLS, (State.ERROR, Reason.MACHINE))
     assert done.exit_code == 4
-    assert all("no builder is left" in record.detail for record in done.cells)
+    assert [record.exit_code for record in done.cells] == [4, 4, 4]
+    first, *_, last = (record.detail.splitlines()[0] for record in done.cells)
+    assert re.fullmatch(r"no builder is left; the builders (near|far) were lost while they built it", first)
+    assert last == "no builder is left"
     night.commands.silent, night.commands.vanish = set(), {}
     again = night.run(builders=TWO, resume=True)
     assert outcomes(again) == dict.fromkeys(CELLS, PASSED)
@@ -187,7 +198,7 @@ def test_a_cell_that_no_builder_survives_does_not_take_all_of_them(night: Night)
     done = night.run(builders=[BuilderRequest(name) for name in names])
     (record,) = done.cells
     assert (record.state, record.reason, record.exit_code) == (State.ERROR, Reason.MACHINE, 4)
-    assert "were lost while they built it" in record.detail
+    assert re.match(r"the builders \w, \w, \w were lost while they built it\n  next:", record.detail)
     assert sum(bool(why) for why in lost(done).values()) == 3
 
 
@@ -295,8 +306,27 @@ def test_the_dry_run_lists_builders_and_cells_and_runs_nothing(
     request = Request(night.config, table, [], REVISION, night.work, night.cache)
     nightly_run.show(request, NightlyOptions(registry=HERE, builders=TWO))
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["Builder", "Driver", "Machine", "Jobs", "Cells", "at", "a", "time"] in rows
+    assert ["Cell", "To", "do"] in rows
     assert ["far", "docker", "8", "cores,", "12", "GiB", "4", "2"] in rows
     assert ["22.12-sm70", "build"] in rows
     assert ["22.12-sm80", "already", "published"] in rows
     assert night.commands.ran == []
     assert not (night.work / "nights").exists()
+
+
+def test_the_dry_run_of_a_resumed_run_publishes_what_is_tested(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night.run(registry=None)
+    request = Request(night.config, None, [], REVISION, night.work, night.cache)
+    capsys.readouterr()
+    nightly_run.show(request, NightlyOptions(registry=HERE, resume=True, jobs=3))
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["the", "engine's", "own", "docker", "4", "cores,", "64", "GiB", "3", "2"] in rows
+    assert [[cell, "publish"] in rows for cell in CELLS] == [True] * 3
+
+
+def test_the_command_of_the_record_names_the_builders(night: Night) -> None:
+    done = night.run(builders=[BuilderRequest("near"), BuilderRequest("far", 7)])
+    assert "--builder near --builder far=7" in done.command

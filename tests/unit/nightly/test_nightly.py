@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +17,9 @@ from ftbuild.build import build_log
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
 from ftbuild.gates.report import SMOKE, GateReport
-from ftbuild.nightly import artifacts, budget, history
+from ftbuild.nightly import artifacts, budget, history, ninja
 from ftbuild.nightly.budget import Budget
-from ftbuild.nightly.record import NightlyRun, PastRun, Reason
+from ftbuild.nightly.record import NightlyRun, PastRun, Reason, Unit
 from ftbuild.plan import Plan
 from ftbuild.text.results import CheckResult
 from ftbuild.text.results import State as CheckState
@@ -46,6 +49,24 @@ def test_options_override_the_machine() -> None:
     assert budget.for_machine(2, 4 * GIB, jobs=32) == Budget(32, 4)
     assert budget.for_machine(64, 512 * GIB, cells=1) == Budget(64, 1)
     assert budget.for_machine(2, 4 * GIB, jobs=3, cells=5) == Budget(3, 5)
+
+
+def test_bases_of_a_release_start_apart(config: Config) -> None:
+    """They have no compiled unit in common."""
+    plans = [plan_of(config, sm=sm) for sm in ("80", "86")]
+    other = replace(plans[0], cell=replace(plans[0].cell, base="ngc", is_default_base=False))
+    known = remembering({"22.12-sm80": 3.0, "22.12-sm86": 2.0, "22.12-sm80-ngc": 1.0})
+    assert ids(budget.order_of_start([*plans, other], [known])) == [
+        "22.12-sm80",
+        "22.12-sm80-ngc",
+        "22.12-sm86",
+    ]
+
+
+def test_a_cell_of_two_sms_is_estimated_twice_as_long_as_the_longest(config: Config) -> None:
+    plans = [plan_of(config, sm=sm) for sm in ("80", "80,86", "86")]
+    known = remembering({"22.12-sm80": 0.5, "22.12-sm86": 1.5})
+    assert ids(budget.order_of_start(plans, [known])) == ["22.12-sm80_86", "22.12-sm86", "22.12-sm80"]
 
 
 def test_jobs_are_halved_until_one_is_left() -> None:
@@ -267,7 +288,12 @@ def test_old_runs_are_deleted_with_their_logs(tmp_path: Path) -> None:
     log = tmp_path / history.FOLDER / made[0].id / "cells" / "22.12-sm80" / "build.log"
     log.parent.mkdir(parents=True)
     log.write_text("long ago\n")
+    foreign = tmp_path / "foreign"
+    replace(made[0], id="foreign").write(foreign)
+    (tmp_path / history.FOLDER / "2025-linked").symlink_to(foreign)
     history.forget(tmp_path)
+    (tmp_path / history.FOLDER / "2025-linked").unlink()
+    assert (foreign / "report.json").exists()
     assert [folder.name for folder in history.folders(tmp_path)] == [run.id for run in made[3:]]
     assert not log.exists()
 
@@ -296,3 +322,52 @@ def test_two_runs_of_one_second_have_a_record_each(tmp_path: Path) -> None:
         "2026-10-01T01-17-01Z",
     )
     assert not said
+
+
+def test_a_folder_that_cannot_be_deleted_does_not_end_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logs of containers may belong to another user."""
+    made = [replace(recorded_runs.good(), id=f"2026-{n:04}") for n in range(history.KEPT + 2)]
+    wrote(tmp_path, *made)
+    unlink = os.unlink
+
+    def refuse(path: Any, **more: Any) -> None:
+        if made[0].id in str(path) or more.get("dir_fd") is not None:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        unlink(path, **more)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    history.forget(tmp_path)
+    assert len(history.folders(tmp_path)) == history.KEPT + 2
+    monkeypatch.undo()
+    history.forget(tmp_path)
+    assert len(history.folders(tmp_path)) == history.KEPT
+
+
+def test_a_run_forgets_old_ones(night: Night) -> None:
+    made = [replace(recorded_runs.good(), id=f"2020-{n:04}") for n in range(history.KEPT)]
+    wrote(night.work, *made)
+    done = night.run(registry=None)
+    assert [folder.name for folder in history.folders(night.work)] == [*(run.id for run in made[1:]), done.id]
+
+
+def test_units_of_several_outputs_are_one_and_equal_times_are_two() -> None:
+    """Edges that began and ended together differ by their command."""
+    log = "# ninja log v5\n100\t900\t1\ta.o\tone\n100\t900\t1\ta.d\tone\n100\t900\t1\tb.o\ttwo\n"
+    log += "100\t950\t1\tc.o\tone\n120\t950\t1\td.o\tone\n0900\t1\te.o\n"
+    assert ninja.units(log) == (
+        Unit(0.0, 0.8, "a.o"),
+        Unit(0.0, 0.8, "b.o"),
+        Unit(0.0, 0.85, "c.o"),
+        Unit(0.02, 0.85, "d.o"),
+    )
+
+
+def test_units_are_sorted_by_their_start_and_take_the_lowest_free_slot() -> None:
+    log = "# ninja log v5\n500\t600\t1\tb.o\tb\n0\t700\t1\ta.o\ta\n0\t800\t1\tc.o\tc\n600\t900\t1\td.o\td\n"
+    log += "700\t1000\t1\te.o\te\n"
+    units = ninja.units(log)
+    assert [unit.output for unit in units] == ["a.o", "c.o", "b.o", "d.o", "e.o"]
+    assert ninja.slots(units) == [0, 1, 2, 2, 0]
+    assert ninja.slots(units[::-1]) == [0, 2, 2, 1, 0]

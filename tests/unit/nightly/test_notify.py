@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from requests.adapters import HTTPAdapter
 
 from ftbuild.cli import nightly as nightly_command
 from ftbuild.cli.publishing import Signing, Target
@@ -169,6 +171,21 @@ def test_a_request_to_a_busy_server_is_retried(code: int) -> None:
     assert len(hook.bodies) == 3
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_requests_over_both_schemes_are_retried(scheme: str) -> None:
+    with notify._session() as session:
+        adapter = session.get_adapter(f"{scheme}://hook.invalid/")
+    assert isinstance(adapter, HTTPAdapter)
+    assert adapter.max_retries.is_retry("POST", 503)
+
+
+def test_as_many_cells_as_are_listed_need_no_more_words() -> None:
+    failed = recorded_runs.bad().cells[1]
+    texts = [notify.payload(replace(recorded_runs.bad(), cells=(failed,) * n))["text"] for n in (20, 21)]
+    assert [" more" in text for text in texts] == [False, True]
+    assert "and 1 more" in texts[1]
+
+
 def test_a_retry_waits_as_long_as_the_server_asks() -> None:
     with serving(Hook([429], {"Retry-After": "1"})) as hook:
         start = time.monotonic()
@@ -221,7 +238,7 @@ def test_a_wrong_or_dead_url_is_a_warning_without_the_secret(
     warning = notify.post(url, recorded_runs.good())
     assert warning is not None
     assert "\n" not in warning
-    assert warning.startswith("the notification to ")
+    assert re.match(r"the notification to (?:127\.0\.0\.1|hook\.invalid|the hook) failed: ", warning)
     printed = capfd.readouterr()
     assert SECRET not in warning + printed.out + printed.err + caplog.text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -215,6 +216,19 @@ to x</system-out>
 </testsuites>
 """
     )
+
+
+def test_a_cell_that_a_registry_has_or_no_gpu_tested_is_told_at_that_step(small: NightlyRun) -> None:
+    """Whatever ran before it is a case of its own, that passed."""
+    built = replace(small.cells[1], steps=small.cells[1].steps[:1], state=State.SKIPPED, reason=Reason.NO_GPU)
+    kept = replace(small.cells[1], steps=(), state=State.SKIPPED, reason=Reason.PUBLISHED, detail="there")
+    text = junit.render(replace(small, cells=(built, replace(kept, cell="22.12-sm86")), audit=()))
+    cases = [(c.get("name"), [e.tag for e in c]) for c in ElementTree.fromstring(text).iter("testcase")]
+    assert cases == [
+        ("22.12-sm80: build", ["system-out"]),
+        ("22.12-sm80: smoke", ["skipped"]),
+        ("22.12-sm86: publish", ["skipped"]),
+    ]
 
 
 def test_the_steps_of_a_run_are_bars_on_one_axis(small: NightlyRun) -> None:
@@ -507,6 +521,8 @@ def test_the_page_writes_dates_figures_and_parts_for_people(small: NightlyRun) -
 def test_only_cells_with_something_to_tell_have_a_section(small: NightlyRun) -> None:
     states = {reason: replace(small.cells[0], reason=reason, cell=reason.value) for reason in Reason}
     text = page.render(replace(small, cells=tuple(states.values())))
+    shown = replace(states[Reason.PUBLISHED], images={"runtime": PULLED})
+    assert '<article id="cell-already-published"' in page.render(replace(small, cells=(shown,)))
     without = {reason for reason in Reason if f'<article id="cell-{reason.value}"' not in text}
     assert without == {Reason.EXCLUDED, Reason.NOT_RUN, Reason.PUBLISHED}
     for reason in without:

@@ -6,7 +6,7 @@ import errno
 import shlex
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, cycle
@@ -29,6 +29,7 @@ from ftbuild.nightly.commands import ROOT
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.request import NightlyOptions, Request
+from ftbuild.nightly.waiting import Waiting
 from ftbuild.plan import Plan
 from ftbuild.planning import make_plan
 from ftbuild.publishing import signing, substituted
@@ -144,6 +145,76 @@ def test_ctrl_c_while_builders_are_given_cells_ends_the_commands_and_is_recorded
     assert last[1] == done
 
 
+def test_ctrl_c_while_cells_run_starts_no_other_one_and_says_so(
+    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun, ended, real = Event(), Event(), night.commands.stream
+
+    def stream(argv: Sequence[str], **more: Any) -> int:
+        if "build" in argv:
+            begun.set()
+            assert ended.wait(100)
+            return real(argv, **more) or 7
+        return real(argv, **more)
+
+    def interrupted(working: Any) -> Any:
+        assert begun.wait(100)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shell, "stream", stream)
+    monkeypatch.setattr(scheduler, "as_completed", interrupted)
+    monkeypatch.setattr(shell, "interrupt", ended.set)
+    done = night.run(fail_fast=True)
+    assert outcomes(done) == dict.fromkeys(CELLS, (State.SKIPPED, Reason.NOT_RUN))
+    assert [record.exit_code for record in done.cells] == [130, 0, 0]
+    assert done.exit_code == 130
+    assert night.commands.of("22.12-sm70") == ["build"]
+    assert night.commands.ran == []
+    said = capsys.readouterr().err
+    assert "interrupted: stopping the running commands" in said
+    assert "--fail-fast" not in said
+
+
+def test_a_fault_of_the_scheduler_itself_ends_the_run(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be a run that did nothing, and seems to have ended well."""
+
+    def broken(*args: Any) -> None:
+        raise RuntimeError("no turn")
+
+    monkeypatch.setattr(Waiting, "take", broken)
+    with pytest.raises(RuntimeError, match="no turn"):
+        night.run()
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_smoke_tests_run_one_at_a_time_on_the_same_gpus(
+    night: Night, shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, most, real, lock = 0, 0, night.commands.stream, threading.Lock()
+    together = Event()
+
+    def stream(argv: Sequence[str], **more: Any) -> int:
+        nonlocal running, most
+        if "smoke" not in argv:
+            return real(argv, **more)
+        with lock:
+            running += 1
+            most = max(most, running)
+            if running == 2:
+                together.set()
+        together.wait(0.3 if shares else 100)
+        with lock:
+            running -= 1
+        return real(argv, **more)
+
+    monkeypatch.setattr(shell, "stream", stream)
+    monkeypatch.setattr(gate, "needs_gpu", lambda config: shares)
+    monkeypatch.setattr(gate, "find_gpus", lambda client, plan: ())
+    monkeypatch.setattr(gate, "unfit", lambda plan, gpus: None)
+    assert night.run(parallel=2).exit_code == 0
+    assert (most == 1) is shares
+
+
 def test_ctrl_c_ends_an_audit_that_waits_for_a_server(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its threads were waited for before the process ended."""
     submit, calls = ThreadPoolExecutor.submit, count(1)
@@ -182,7 +253,9 @@ def test_what_goes_wrong_around_a_command_ends_its_cell_and_no_other(
     night.commands.failures["22.12-sm80", "smoke"] = failure
     done = night.run()
     assert outcomes(done) == {**dict.fromkeys(CELLS, PASSED), "22.12-sm80": outcome}
-    assert text in of(done, "22.12-sm80").detail
+    record = of(done, "22.12-sm80")
+    assert text in record.detail
+    assert record.exit_code == done.exit_code == {Reason.MACHINE: 4, Reason.UNEXPECTED: 1}[outcome[1]]
 
 
 def test_a_report_that_cannot_be_written_stops_no_cell(
@@ -202,7 +275,9 @@ def test_a_report_that_cannot_be_written_stops_no_cell(
     assert "the report is not written: the disk is full" in capsys.readouterr().err
 
 
-def test_after_running_out_of_memory_a_cell_is_built_with_fewer_jobs(night: Night) -> None:
+def test_after_running_out_of_memory_a_cell_is_built_with_fewer_jobs(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
     night.commands.log = "#41 12.3 Killed\n"
     night.commands.codes["22.12-sm80", "build"] = [7, 7, 0]
     record = of(night.run(), "22.12-sm80")
@@ -210,6 +285,7 @@ def test_after_running_out_of_memory_a_cell_is_built_with_fewer_jobs(night: Nigh
     assert [Path(step.log).name for step in record.steps[:3]] == ["build.log", "build-2.log", "build-3.log"]
     assert record.state is State.PASSED
     assert record.notes[0] == "ran out of memory with 4 compile jobs, retried with 2"
+    assert f"[22.12-sm80] {record.notes[0]}\n" in capsys.readouterr().err
 
 
 def test_a_cell_that_runs_out_of_memory_with_one_job_has_failed(night: Night) -> None:
@@ -317,7 +393,7 @@ def test_one_tested_cell_is_enough_for_a_good_run(night: Night, monkeypatch: pyt
 # The whole run
 
 
-def test_fail_fast_begins_no_further_cell(night: Night) -> None:
+def test_fail_fast_begins_no_further_cell(night: Night, capsys: pytest.CaptureFixture[str]) -> None:
     night.commands.codes["22.12-sm70", "build"] = [7]
     done = night.run(fail_fast=True)
     assert outcomes(done) == {
@@ -326,6 +402,7 @@ def test_fail_fast_begins_no_further_cell(night: Night) -> None:
         "22.12-sm86": (State.SKIPPED, Reason.NOT_RUN),
     }
     assert done.exit_code == 7
+    assert "a cell failed: no further cell is started (--fail-fast)\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("state", "code"), [(CheckState.FAIL, 5), (CheckState.WARN, 0)])
@@ -335,6 +412,15 @@ def test_a_finding_of_the_audit_counts_like_a_failed_cell(night: Night, state: C
     done = night.run(audit=True)
     assert done.audit == tuple(found)
     assert done.exit_code == code
+    config = str(night.config.folder)
+    assert ["audit", "--config", config, "--format", "json"] in night.commands.lines
+
+
+def test_of_a_cell_that_only_has_to_be_published_no_base_is_made(night: Night) -> None:
+    night.run(registry=None)
+    night.commands.bases.clear()
+    assert outcomes(night.run(resume=True)) == dict.fromkeys(CELLS, PASSED)
+    assert night.commands.bases == []
 
 
 def test_a_failed_base_ends_the_cells_on_it(night: Night) -> None:
@@ -380,10 +466,31 @@ def test_what_the_registry_has_is_left_alone(night: Night) -> None:
     done = night.run()
     record = of(done, "22.12-sm80")
     assert (record.state, record.reason) == (State.SKIPPED, Reason.PUBLISHED)
-    assert record.images["runtime"].digest == DIGEST
+    assert record.registry == HERE
+    runtime = record.images["runtime"]
+    assert (runtime.id, runtime.bytes, runtime.digest) == ("", 0, DIGEST)
+    assert runtime.pull == f"docker pull {HERE}/triton_with_ft@{DIGEST}"
     assert record.images["sdk"].reference.startswith(f"{HERE}/triton_with_ft:22.12-sm80-{record.key}")
     assert night.commands.of("22.12-sm80") == []
     assert outcomes(done)["22.12-sm86"] == PASSED
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_signatures_are_looked_for_at_the_digests_of_the_repository(
+    night: Night, signed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: set[str] = set()
+
+    def has_signed(signer: object, name: str, report: object) -> bool:
+        names.add(name)
+        return signed
+
+    monkeypatch.setattr(shell, "which", lambda program: program)
+    monkeypatch.setattr(signing.KeySigner, "public_key", "a key")
+    monkeypatch.setattr(signing.Signer, "has_signed", has_signed)
+    night.commands.published = {(HERE, "22.12-sm80")}
+    night.run(sign_key="env://KEY")
+    assert names == {f"{HERE}/triton_with_ft@{DIGEST}"}
 
 
 @pytest.mark.parametrize("signed", [True, False])
@@ -519,13 +626,17 @@ def test_cells_that_are_not_resumed_stay_in_the_record_and_count(night: Night) -
     assert {cell for cell, _ in night.commands.ran} == {"22.12-sm80"}
 
 
-def test_a_run_that_is_resumed_takes_the_configuration_of_its_record(night: Night) -> None:
-    interrupt(night, "22.12-sm80")
+def test_a_run_that_is_resumed_takes_the_configuration_of_its_record(night: Night, tmp_path: Path) -> None:
+    before = interrupt(night, "22.12-sm80")
     real, sample = ROOT / "buildcfg", ROOT / "buildcfg" / "sample"
     assert resuming.configuration(night.work, ROOT, None) == real
     assert resuming.configuration(night.work, ROOT, real) == real
     with pytest.raises(ConfigError, match="the run to resume has the configuration"):
         resuming.configuration(night.work, ROOT, sample)
+    assert nightly_run._recorded(sample) == "buildcfg/sample"
+    assert nightly_run._recorded(tmp_path) == str(tmp_path.resolve())
+    replace(before, config="").write(night.work / history.FOLDER / before.id)
+    assert resuming.configuration(night.work, ROOT, sample) == sample
 
 
 def test_a_run_with_cells_that_had_no_turn_is_never_green(night: Night) -> None:
@@ -540,9 +651,12 @@ def test_a_run_with_cells_that_had_no_turn_is_never_green(night: Night) -> None:
 
 def test_resuming_no_cell_of_the_record_is_an_error(night: Night) -> None:
     before = interrupt(night, "22.12-sm80", selected=["22.12-sm80"])
+    gone = replace(before.cells[0], cell="22.03-sm89", triton="22.03", sms=(89,), reason=Reason.EXCLUDED)
+    before = replace(before, cells=(*before.cells, gone))
+    before.write(night.work / history.FOLDER / before.id)
     with pytest.raises(NothingSelected, match="no cell of the run to resume is selected") as refused:
         night.run(registry=None, resume=True, selected=["22.12-sm90"])
-    assert "22.12-sm80" in str(refused.value)
+    assert refused.value.hint == "its cells: 22.12-sm80; without a selection all of them"
     assert record.read(night.work / history.FOLDER / before.id) == before
 
 
@@ -555,6 +669,46 @@ def test_a_cell_that_leaves_something_out_is_resumed_as_what_it_is(config: Confi
     assert not found.kept
 
 
+LONG_AGO = "a reason of long ago"
+
+
+@pytest.mark.parametrize(
+    ("selected", "is_new"),
+    [
+        ((), True),
+        (("22.12-sm80", "22.03-sm89"), True),
+        (("22.12-sm80",), False),
+        (("22.12-sm80", "22.03-sm90"), False),
+    ],
+)
+def test_an_excluded_cell_that_is_resumed_has_the_reasons_of_today(
+    night: Night, selected: tuple[str, ...], is_new: bool
+) -> None:
+    before = interrupt(night, "22.12-sm80", selected=[*CELLS, "22.03-sm89"])
+    old = replace(of(before, "22.03-sm89"), detail=LONG_AGO)
+    cells = tuple(old if cell.cell == old.cell else cell for cell in before.cells)
+    replace(before, cells=cells).write(night.work / history.FOLDER / before.id)
+    done = night.run(registry=None, resume=True, selected=selected)
+    excluded = of(done, "22.03-sm89")
+    assert excluded.reason is Reason.EXCLUDED
+    assert (excluded.detail != LONG_AGO) is is_new
+    assert {cell.cell for cell in done.cells} == {*CELLS, "22.03-sm89"}
+
+
+def test_a_cell_that_is_excluded_only_now_stays_as_it_was_with_the_reason(config: Config) -> None:
+    run = recorded_runs.good()
+    built = replace(run.cells[4], cell="22.12-sm80", triton="22.12", sms=(80,), base="open")
+    excluded = replace(built, cell="22.03-sm100", triton="22.03", sms=(100,), reason=Reason.EXCLUDED)
+    newly = replace(built, cell="22.03-sm89", triton="22.03", sms=(89,))
+    said: list[str] = []
+    found = resuming.left(config, replace(run, cells=(newly, excluded, built)), None, said.append)
+    assert [cell.id for cell in found.table.cells] == ["22.12-sm80"]
+    assert [entry.cell.id for entry in found.table.excluded] == ["22.03-sm100"]
+    assert found.kept == {"22.03-sm89": newly}
+    (table,) = matrix.select_with_excluded(config, cells=["22.12-sm80", "22.03-sm89"]).excluded
+    assert said == [f"[22.03-sm89] stays as it was: {'; '.join(table.reasons)}"]
+
+
 @pytest.mark.parametrize("change", [{"triton": "19.01"}, {"base": "gone"}, {"sms": (35,)}], ids=str)
 def test_a_cell_that_the_configuration_has_no_more_stays_in_the_record(
     night: Night, change: dict[str, Any], capsys: pytest.CaptureFixture[str]
@@ -563,8 +717,9 @@ def test_a_cell_that_the_configuration_has_no_more_stays_in_the_record(
     gone = replace(
         of(before, "22.12-sm86"), cell="gone", state=State.SKIPPED, reason=Reason.NOT_RUN, **change
     )
-    replace(before, cells=(*before.cells, gone)).write(night.work / history.FOLDER / before.id)
+    replace(before, cells=(gone, *before.cells)).write(night.work / history.FOLDER / before.id)
     done = night.run(registry=None, resume=True)
+    assert outcomes(done)["22.12-sm80"] == outcomes(done)["22.12-sm86"] == PASSED
     assert of(done, "gone").reason is Reason.NOT_RUN
     assert done.exit_code == 130
     assert "[gone] stays as it was" in capsys.readouterr().err
@@ -580,6 +735,9 @@ def test_a_run_that_ends_before_its_first_cell_can_be_resumed(
         while_bases_are_made.setattr(shell, "stream", ended)
         with pytest.raises(KeyboardInterrupt):
             night.run(registry=None)
+    last = history.last(night.work)
+    assert last is not None
+    assert (last[1].exit_code, last[1].seconds, last[1].jobs) == (130, 0.0, 4)
     assert set(outcomes(night.run(registry=None, resume=True))) == set(CELLS)
 
 
