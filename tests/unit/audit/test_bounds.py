@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 import zipfile
@@ -354,6 +355,65 @@ def test_a_large_directory_is_not_read(tmp_path: Path, monkeypatch: pytest.Monke
         read(file)
 
 
+END = struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, 1, 1, 77, 0, 0)
+LARGE = struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, 1, 1, 99, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "size"),
+    [
+        (END, 77),
+        (END[:-1], 0),
+        (b"more" + END, 77),
+        (b"more" + END[:-1], 0),
+        (b"no directory at all", 0),
+        (LARGE[:48] + END, 99),
+        (b"more" + LARGE + END, 99),
+        (LARGE.replace(bytes([99]), bytes([55])) + END, 77),
+        (LARGE + END[:12] + b"\xff" * 4 + END[16:], 99),
+        (END + LARGE, 77),
+    ],
+)
+def test_a_directory_is_as_large_as_its_end_says(content: bytes, size: int) -> None:
+    assert osv._directory_bytes(io.BytesIO(content)) == size
+
+
+def test_records_may_unpack_to_a_hundred_times_the_file_and_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = record("A", "PyPI", "a", summary="x" * 100_000)
+    file = osv_files.write(tmp_path / "all.zip", long)
+    unpacked, packed = len(json.dumps(long)), file.stat().st_size
+    assert unpacked > packed * 50
+    monkeypatch.setattr(osv, "_ALWAYS_UNPACKED_BYTES", 0)
+    monkeypatch.setattr(osv, "MAX_RATIO", unpacked // packed + 1)
+    assert read(file).records == 1
+    monkeypatch.setattr(osv, "MAX_UNPACKED_BYTES", unpacked)
+    assert read(file).records == 1
+    monkeypatch.setattr(osv, "MAX_UNPACKED_BYTES", unpacked - 1)
+    with pytest.raises(ConfigError, match="its records would unpack to 0 MB"):
+        read(file)
+    monkeypatch.undo()
+    monkeypatch.setattr(osv, "_ALWAYS_UNPACKED_BYTES", 0)
+    monkeypatch.setattr(osv, "MAX_RATIO", unpacked // packed)
+    with pytest.raises(ConfigError, match="its records would unpack to"):
+        read(file)
+
+
+def test_a_database_with_one_record_that_holds_is_read_whatever_was_withdrawn(tmp_path: Path) -> None:
+    gone = record("A", "PyPI", "a", *FIXED, withdrawn="2026-01-01T00:00:00Z")
+    database = read(osv_files.write(tmp_path / "all.zip", gone, record("B", "PyPI", "b", *FIXED)))
+    assert ([entry.name for entry in database.entries], database.skipped) == (["b"], {"withdrawn": 1})
+
+
+def test_a_record_about_a_package_goes_by_its_name_alone(tmp_path: Path) -> None:
+    """Not by the repository of one of its ranges, which has other packages too."""
+    both = record("A", "PyPI", "numpy", *FIXED)
+    both["affected"][0]["ranges"] += commits("A", "https://github.com/numpy/numpy")["affected"][0]["ranges"]
+    entries = read(osv_files.write(tmp_path / "all.zip", both)).entries
+    assert [(entry.ecosystem, entry.name) for entry in entries] == [("PyPI", "numpy")]
+
+
 def test_members_that_are_no_records_do_not_count(tmp_path: Path) -> None:
     file = osv_files.write(tmp_path / "all.zip", record("A", "PyPI", "a"))
     with zipfile.ZipFile(file, "a") as archive:
@@ -442,6 +502,7 @@ def listed(folder: Path, packages: list[dict[str, Any]], links: list[tuple[str, 
             "pkg:deb/ubuntu/libc6@2.31?distro=ubuntu-20.04",
             Component("Ubuntu:20.04", "libc6", "2.31", ("pkg:deb/ubuntu/libc6",)),
         ),
+        ("pkg:generic/OpenSSL@3.0#lib/ssl", Component("", "openssl", "3.0", ("pkg:generic/OpenSSL",))),
         ("pkg:generic/OpenSSL@3.0", Component("", "openssl", "3.0", ("pkg:generic/OpenSSL",))),
         (
             "pkg:github/Triton-Inference-Server/Server@v2",
@@ -501,7 +562,24 @@ def test_a_component_of_a_wheel_is_shown_as_one() -> None:
     assert Component("Debian:12", "openssl", "3", ()).family == "Debian"
 
 
+def test_an_sbom_of_another_format_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "sbom.json"
+    for version, message in (
+        ("SPDX-3.0", "its version is another one"),
+        (None, "its version is another one"),
+    ):
+        file.write_text(json.dumps({"spdxVersion": version, "packages": [], "relationships": []}))
+        with pytest.raises(ConfigError, match=message):
+            contents.of_sbom(file)
+
+
 def test_the_bounds_of_an_sbom_are_what_an_image_can_hold(tmp_path: Path) -> None:
+    half = [
+        {"SPDXID": f"{n} {kind}", "externalRefs": refs(f"{kind}@{n}")}
+        for n in range(60)
+        for kind in ("pkg:pypi/openssl", "pkg:generic/openssl", "pkg:pypi/numpy")
+    ]
+    assert len(listed(tmp_path, half).components) == 180
     many = [{"SPDXID": f"{n}", "externalRefs": refs(f"pkg:pypi/numpy@{n}")} for n in range(100)]
     assert len(listed(tmp_path, many).components) == 100
     long = "pkg:generic/" + "a" * (2000 - len("pkg:generic/@1")) + "@1"
@@ -545,6 +623,33 @@ def test_findings_are_listed_with_the_worst_first_then_by_name(tmp_path: Path) -
         ("E", "low"),
     ]
     assert found.counts() == {"critical": 1, "high": 2, "unknown": 1, "low": 1}
+
+
+def test_findings_of_one_hole_are_listed_by_component_and_unscored_ones_stand_before_the_harmless(
+    tmp_path: Path,
+) -> None:
+    other = Component("PyPI", "jinja2", "1.0", ("pkg:pypi/jinja2",))
+    found = search(
+        tmp_path,
+        [NUMPY, other],
+        record("A", "PyPI", "numpy", versions=["1.0"], aliases=["CVE-2000-0001"]),
+        record("B", "PyPI", "jinja2", versions=["1.0"], aliases=["CVE-2000-0001"]),
+        record("C", "PyPI", "numpy", versions=["1.0"], database_specific={"severity": "LOW"}),
+    )
+    assert [(each.id, each.component) for each in found.open][:2] == [
+        ("CVE-2000-0001", "jinja2"),
+        ("CVE-2000-0001", "numpy"),
+    ]
+
+
+def test_of_two_releases_of_a_distribution_the_right_one_is_compared(tmp_path: Path) -> None:
+    """In whatever order an image lists them."""
+    packages = [
+        Component(f"Debian:{release}", "curl", "1.0", (f"pkg:{release}",)) for release in ("11", "12")
+    ]
+    found = search(tmp_path, packages, record("A", "Debian:12", "curl", *FIXED))
+    assert [each.version for each in found.open] == ["1.0"]
+    assert found.undecided == {"curl": 0} or not found.undecided
 
 
 @pytest.mark.parametrize(

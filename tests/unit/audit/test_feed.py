@@ -159,6 +159,86 @@ def test_a_package_of_a_known_ecosystem_is_named_by_it(purl: str, package: Mappi
     assert affected["ranges"][0]["events"] == [{"introduced": "1.2"}, {"fixed": "2.0"}]
 
 
+VECTOR = "AV:N/AC:L/PR:N/UI:N/S:U/C:N/I:N/A:H"
+
+
+def test_a_record_of_a_hole_that_was_found_here_is_this(plans: Sequence[Plan]) -> None:
+    hole = {"introduced": "2.1", "fixed": "2.3", "checked": f"{VECTOR}; by a fuzzer", "score": 7.5}
+    released = {f"22.0{n + 1}": f"2.{n}" for n in range(4)}
+    config = described(hole, **released)
+    (record,) = feed.records([], config, "team/x", TIME).values()
+    assert record == {
+        "schema_version": "1.7.5",
+        "id": "x_FTBUILD-CVE-2000-0001",
+        "modified": "2026-11-26T08:00:00Z",
+        "published": "2026-01-31T00:00:00Z",
+        "aliases": ["CVE-2000-0001"],
+        "summary": "Server: it breaks",
+        "details": "What to do: lock the door. Server 2.3 has the fix.",
+        "severity": [{"type": "CVSS_V3", "score": f"CVSS:3.1/{VECTOR}"}],
+        "affected": [
+            {
+                "ranges": [
+                    {
+                        "type": "SEMVER",
+                        "repo": "https://github.com/triton-inference-server/server",
+                        "events": [{"introduced": "2.1.0"}, {"fixed": "2.3.0"}],
+                    }
+                ],
+                "versions": ["v2.1", "v2.2"],
+                "database_specific": {"purl": "pkg:github/triton-inference-server/server"},
+            }
+        ],
+        "references": [{"type": "ADVISORY", "url": "https://example.invalid/1"}],
+        "database_specific": {"severity": "HIGH", "cvss_score": 7.5, "known": "2026-02-01", "images": []},
+    }
+
+
+def test_the_advice_of_a_hole_stands_for_that_of_its_component() -> None:
+    found = feed.records([], described({"advice": "open the window"}, {}), "x", TIME).values()
+    assert [record["details"] for record in found] == [
+        "What to do: open the window. No version has a fix.",
+        "What to do: lock the door. No version has a fix.",
+    ]
+
+
+def test_a_package_is_compared_by_the_versions_of_its_ecosystem() -> None:
+    (record,) = feed.records([], described({"fixed": "2"}, purl="pkg:pypi/numpy"), "x", TIME).values()
+    (affected,) = record["affected"]
+    assert affected["ranges"] == [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2"}]}]
+    plain = feed.records([], described({}, purl="pkg:generic/openssl"), "x", TIME).values()
+    assert [a["ranges"][0].keys() for record in plain for a in record["affected"]] == [{"type", "events"}]
+
+
+def test_only_images_that_have_a_hole_are_cured_by_patches(
+    config: Config, plans: Sequence[Plan], records: Mapping[str, feed.Record]
+) -> None:
+    stated = [
+        (image["status"], "cured_by" in image)
+        for name, hole in config.holes.holes.items()
+        if hole.cured_by
+        for image in records[feed._id(name)]["database_specific"]["images"]
+    ]
+    assert set(stated) == {("fixed", True), ("affected", True), ("not_affected", False)}
+
+
+def test_a_folder_of_more_records_or_larger_ones_is_no_feed_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed.write(tmp_path, feed.records([], described({}, {}), "x", TIME))
+    longest = max(file.stat().st_size for file in tmp_path.glob("*.json"))
+    monkeypatch.setattr(feed, "MAX_RECORDS", 2)
+    monkeypatch.setattr(feed, "MAX_BYTES", longest)
+    assert len(feed.read(tmp_path)) == 2
+    monkeypatch.setattr(feed, "MAX_BYTES", longest - 1)
+    with pytest.raises(ConfigError, match="it has more than"):
+        feed.read(tmp_path)
+    monkeypatch.undo()
+    monkeypatch.setattr(feed, "MAX_RECORDS", 1)
+    with pytest.raises(ConfigError, match="more than 1 records are no feed of ours"):
+        feed.read(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("version", "introduced", "fixed", "has_it"),
     [

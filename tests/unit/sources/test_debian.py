@@ -335,8 +335,11 @@ def test_the_audit_names_the_security_updates_that_the_lock_lacks(mirror: Archiv
     state, detail = audited()["debian open: security updates"]
     assert state == "warn"
     assert "lacks 1: library 1.0-1+deb12u1 -> 1.0-1+deb12u10; invoke lock --upgrade" in detail
+    assert audited()["debian open: age of the lock"][0] == "ok"
     mirror.publish(signed=False)
-    assert audited()["debian open: security updates"][0] == "warn"
+    state, detail = audited()["debian open: security updates"]
+    assert (state, detail.partition(": ")[0]) == ("warn", "cannot be looked up")
+    assert "next: " not in detail, "the hint is for who locks, not for the audit"
     assert audited()["debian open: age of the lock"][0] == "ok"
 
 
@@ -345,7 +348,8 @@ def test_the_audit_warns_of_an_old_lock(config: Config, days: int, state: str) -
     locked = pinned.locked(config, "open")
     found = audit.age("open", locked, locked.time + timedelta(days=days, hours=1))
     assert found.state == state
-    assert f"{days} days" in found.detail
+    assert found.detail.startswith(f"{days} days: the archive of {locked.time:%Y-%m-%d}")
+    assert found.detail.endswith(f"{locked.time:%Y-%m-%d}") is (state == "ok")
 
 
 def test_the_audit_fails_where_the_lock_has_no_packages(folder: Path) -> None:
