@@ -130,6 +130,13 @@ def test_a_server_that_serves_no_ids_is_asked_for_its_history(pinned: World, git
     pinned.ft.git("checkout", "--quiet", "fixes")
     pinned.ft.commit(later="file\n")
     assert states(audit(pinned)) == NO_MIRRORS
+    pinned.ft.git("tag", "release", "fixes~1")
+    pinned.ft.git("checkout", "--quiet", "v1")
+    pinned.ft.git("branch", "--delete", "--force", "fixes")
+    assert states(audit(pinned)) == NO_MIRRORS
+    pinned.ft.git("tag", "--delete", "release")
+    forget(pinned.ft)
+    assert "(0001-fix.backport)" in audit(pinned)["source ft: commits"].detail
 
 
 def test_an_entry_that_upstream_took_in_fails_with_the_code_of_patches(pinned: World) -> None:

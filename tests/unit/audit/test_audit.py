@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from ftbuild import registry
-from ftbuild.audit import bases, debian, job, pins, series
+from ftbuild.audit import bases, contents, debian, job, pins, series
 from ftbuild.audit.remote import Answer
 from ftbuild.config.schema import Config
+from ftbuild.doctor import network
 from ftbuild.errors import PinError
+from ftbuild.sources import patched
 from ftbuild.sources.debian import pinned
 from ftbuild.sources.objects import Snapshot
 from ftbuild.sources.patches.series import PatchStatus, Status
 from ftbuild.sources.store import Store
 from ftbuild.text.results import CheckResult, State
+from tests.unit.test_plan import plan_of
 
 OLD, NEW = "a" * 40, "b" * 40
 REF = "refs/heads/r22.12"
@@ -208,3 +215,96 @@ def test_a_base_is_compared_with_its_registry(
     found = bases._look(bases.Pinned("base ngc 22.12", TAG, locked))
     assert (found.check, found.state) == ("base ngc 22.12", state)
     assert found.detail.startswith(says)
+
+
+def test_an_audit_has_the_findings_of_all_its_parts(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sources, bases and packages are asked for while the series are tried; nothing stays on the disk."""
+    folders: list[Path] = []
+
+    def found(name: str) -> Iterator[CheckResult]:
+        yield CheckResult(name, State.OK)
+
+    def ask(
+        config: Config, cache: Path, scratch: Path, report: object
+    ) -> Callable[[], Iterator[CheckResult]]:
+        folders.append(scratch)
+        (scratch / "left").write_text("something")
+        return partial(found, "source")
+
+    monkeypatch.setattr(pins, "ask", ask)
+    monkeypatch.setattr(bases, "ask", lambda config: partial(found, "base"))
+    monkeypatch.setattr(debian, "ask", lambda config, report: partial(found, "debian"))
+    monkeypatch.setattr(series, "check", lambda config, cache, report: found("patches"))
+    results = job.audit(config, tmp_path, report=print)
+    assert [result.check for result in results] == ["source", "base", "debian", "patches"]
+    assert [folder.name.startswith("ftbuild-audit-") for folder in folders] == [True]
+    assert not folders[0].exists()
+
+
+def test_a_registry_that_never_answers_is_a_warning_after_a_while(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bases, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(network, "start", lambda asked: dict.fromkeys(asked, Future()))
+    (first, *_) = found = list(bases.ask(config)())
+    assert len(found) == len(list(bases.pins(config)))
+    assert (first.state, first.detail) == (State.WARN, "no answer within 0.01 s")
+
+
+@pytest.mark.parametrize(("lost", "more"), [(4, ""), (5, " and 1 more")])
+def test_of_many_lost_commits_four_are_named(tmp_path: Path, lost: int, more: str) -> None:
+    pinned_ = [pins.Pin(Snapshot(f"{n}" * 40, (), None), (f"22.0{n}",)) for n in range(lost)]
+    store = Store(tmp_path, "ft", [URL])
+    found = {
+        each.check: each for each in pins.judge("ft", pinned_, [replace(ALL, commits=frozenset())], store)
+    }
+    named = ", ".join(f"{str(n) * 12} (22.0{n})" for n in range(4))
+    assert found[f"source ft: {URL}"].detail == f"lacks {named}{more}"
+
+
+def test_a_release_without_sources_does_not_hide_the_others(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def survey(config: Config, releases: Sequence[str], cache: Path, report: object) -> list[PatchStatus]:
+        (release,) = releases
+        if release == "22.03":
+            raise PinError("the cache lacks a commit")
+        return []
+
+    monkeypatch.setattr(patched, "survey", survey)
+    first, *others = series.check(config, tmp_path, print)
+    assert (first.check, first.state) == ("sources of 22.03", State.FAIL)
+    assert first.detail == "the series cannot be tried: the cache lacks a commit"
+    assert [(each.check, each.detail) for each in others] == [
+        (f"patches {release}", "none") for release in config.sources.releases if release != "22.03"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("suite", "release"),
+    [("bullseye", "11"), ("bookworm", "12"), ("trixie", "13"), ("forky", "14"), ("duke", "duke")],
+)
+def test_packages_of_a_plan_are_compared_with_those_of_its_release_of_debian(
+    config: Config, suite: str, release: str
+) -> None:
+    plan = plan_of(config)
+    assert plan.base.debian is not None
+    requested = plan.base.debian.requested.model_copy(update={"suite": suite})
+    debian_ = plan.base.debian.model_copy(update={"requested": requested})
+    base = replace(plan.base, debian=debian_)
+    found = contents.of_plan(replace(plan, base=base), "runtime")
+    assert {each.ecosystem for each in found.components} == {"", "PyPI", f"Debian:{release}"}
+    (server,) = (each for each in found.components if each.name == "triton-inference-server/server")
+    assert server.version == f"v{plan.server}"
+
+
+@pytest.mark.parametrize("product", ["runtime", "sdk"])
+def test_wheels_of_a_plan_are_those_that_the_image_gets(config: Config, product: str) -> None:
+    plan = plan_of(config)
+    roles = {"server", "runtime", product}
+    wheels = {canonicalize_name(wheel.name) for wheel in plan.wheels if wheel.role in roles}
+    found = {each.name for each in contents.of_plan(plan, product).components if each.ecosystem == "PyPI"}
+    assert found == wheels
+    assert {wheel.role for wheel in plan.wheels} > roles - {"sdk"}

@@ -183,3 +183,34 @@ def test_what_cannot_be_said_is_refused(config_folder: Path, change: Any, compla
 def test_a_folder_without_the_file_knows_of_no_holes(config_folder: Path) -> None:
     (config_folder / holes.FILE).unlink()
     assert loader.load(config_folder).holes == HolesConfig()
+
+
+def test_editors_describe_every_key_of_which_the_name_does_not_say_it_all() -> None:
+    """By the schema of holes.yaml (`invoke dev.schema`)."""
+    schema = HolesConfig.model_json_schema()
+    models = {"": schema, **schema["$defs"]}
+    plain = {
+        f"{model}.{key}"
+        for model, of in models.items()
+        for key, facts in of.get("properties", {}).items()
+        if not facts.get("description")
+    }
+    assert plain == {
+        ".bulletins", ".components", ".holes",
+        "Bulletin.name", "Bulletin.url",
+        "Component.name", "Component.purl",
+        "Exemption.justification", "Exemption.reason",
+        "Hole.bulletin", "Hole.component", "Hole.not_affected",
+    }  # fmt: skip
+
+
+def test_without_a_day_nothing_is_known_since_long_ago() -> None:
+    assert HolesConfig().known == holes.Known().day == "1970-01-01"
+
+
+@pytest.mark.parametrize("score", [0, 0.0, 10])
+def test_a_score_is_one_of_cvss(score: float) -> None:
+    assert described({"score": score}).holes["CVE-2000-0001"].score == score
+    for wrong in (-0.1, 10.1):
+        with pytest.raises(ValueError, match="score"):
+            described({"score": wrong})
