@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack
 from multiprocessing import get_context
+from multiprocessing.synchronize import Event
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Of a process of the pool: what it works with, and what is open for it.
+# Of a process of the pool: what it works with, what is open for it, and whether anybody waits for it.
 _work: Callable[[int], Any]
 _OPEN = ExitStack()
+_given_up: Event
 # Neighbours are noticed by the same tests, which then run first.
 TOGETHER = 10
 
@@ -30,7 +32,7 @@ def outcomes(
 
     Each process enters `working` once, for a function from a number to the outcome. Numbers come in groups in
     a random order, so that what is known when a run is cut short is a fair sample; where there is one job, in
-    this process and in their own order.
+    this process and in their own order. Where nobody waits any more, each process ends after its number.
     """
     if jobs == 1:
         with working() as work:
@@ -39,16 +41,22 @@ def outcomes(
     groups = [range(first, min(first + together, count)) for first in range(0, count, together)]
     random.Random(0).shuffle(groups)
     with tempfile.TemporaryDirectory(prefix="m") as folder:
-        pool = ProcessPoolExecutor(jobs, get_context("fork"), _begin, (working, folder))
+        context = get_context("fork")
+        given_up = context.Event()
+        pool = ProcessPoolExecutor(jobs, context, _begin, (working, folder, given_up))
         try:
             for done in as_completed([pool.submit(_do, group) for group in groups]):
                 yield from done.result()
         finally:
+            given_up.set()
             pool.shutdown(cancel_futures=True)
 
 
-def _begin(working: Callable[[], AbstractContextManager[Callable[[int], Any]]], folder: str) -> None:
-    global _work
+def _begin(
+    working: Callable[[], AbstractContextManager[Callable[[int], Any]]], folder: str, given_up: Event
+) -> None:
+    global _work, _given_up
+    _given_up = given_up
     # Else dozens of runs of pytest would look for the next free name in one folder.
     os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="", dir=folder)
     tempfile.tempdir = None
@@ -56,4 +64,4 @@ def _begin(working: Callable[[], AbstractContextManager[Callable[[int], Any]]], 
 
 
 def _do(numbers: Sequence[int]) -> list[tuple[int, Any]]:
-    return [(number, _work(number)) for number in numbers]
+    return [(number, _work(number)) for number in numbers if not _given_up.is_set()]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.text.reporter import Reporter
 from testing import ROOT
-from testing.mutation import campaign, trial
+from testing.mutation import campaign, trial, workers
 from testing.mutation.campaign import Area, Result
 from testing.mutation.mutants import mutants
 
@@ -211,6 +213,20 @@ def test_several_processes_find_what_one_finds(area: Area) -> None:
     alone = run(area, tests)
     assert 0 < len(alone.survivors) < alone.made
     assert run(area, tests, jobs=3) == alone
+
+
+def test_processes_end_after_what_they_do_when_nobody_waits_any_more(tmp_path: Path) -> None:
+    """As after Ctrl-C or SIGTERM: a group of faults may take minutes."""
+
+    def work(number: int) -> int:
+        Path(tmp_path, str(number)).touch()
+        time.sleep(0.05)
+        return number
+
+    groups = workers.outcomes(lambda: nullcontext(work), 101, jobs=2, together=100)
+    assert next(groups) == (100, 100)  # alone in the second group
+    groups.close()  # type: ignore[attr-defined]
+    assert len(list(tmp_path.iterdir())) < 50
 
 
 def test_processes_whose_tests_fail_by_themselves_say_so(area: Area) -> None:
