@@ -153,12 +153,12 @@ def test_ctrl_c_while_cells_run_starts_no_other_one_and_says_so(
     def stream(argv: Sequence[str], **more: Any) -> int:
         if "build" in argv:
             begun.set()
-            assert ended.wait(100)
+            assert ended.wait(20)
             return real(argv, **more) or 7
         return real(argv, **more)
 
     def interrupted(working: Any) -> Any:
-        assert begun.wait(100)
+        assert begun.wait(20)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(shell, "stream", stream)
@@ -202,7 +202,7 @@ def test_smoke_tests_run_one_at_a_time_on_the_same_gpus(
             most = max(most, running)
             if running == 2:
                 together.set()
-        together.wait(0.3 if shares else 100)
+        together.wait(0.3 if shares else 20)
         with lock:
             running -= 1
         return real(argv, **more)
