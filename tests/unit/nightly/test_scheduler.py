@@ -513,6 +513,8 @@ def test_what_is_taken_from_registries_reaches_the_commands_of_each_cell(
     taking = ("--from", HERE, "--objects", "--trust", "ours.pub", "--trust", "theirs.pub")
     trust = ("ours.pub", "theirs.pub")
     done = night.run(from_=HERE, objects=True, trust=trust, publish_objects=True, attest=True)
+    (base,) = night.commands.bases
+    assert "--objects" not in base, "a base has none"
     assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
     assert done.command.endswith(f"{shlex.join(taking)} --registry {HERE}")
     for name, *options in night.commands.lines:
