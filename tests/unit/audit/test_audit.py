@@ -67,6 +67,8 @@ def test_updates_that_wait_are_named_and_many_are_counted() -> None:
         "debian open: security updates", State.OK, "the lock has them all"
     )
     many = {f"p{number:02d}": ("1", "2") for number in range(debian._SHOWN + 3)}
+    all_shown = dict(sorted(many.items())[: debian._SHOWN])
+    assert " more" not in debian.updates("open", all_shown).detail
     few = debian.updates("open", {"b": ("1", "2"), "a": ("3", "4")})
     assert few.detail == f"the lock lacks 2: a 3 -> 4, b 1 -> 2; {debian.UPGRADE}"
     found = debian.updates("open", many)
@@ -248,9 +250,14 @@ def test_a_registry_that_never_answers_is_a_warning_after_a_while(
 ) -> None:
     monkeypatch.setattr(bases, "PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(network, "start", lambda asked: dict.fromkeys(asked, Future()))
-    (first, *_) = found = list(bases.ask(config)())
-    assert len(found) == len(list(bases.pins(config)))
-    assert (first.state, first.detail) == (State.WARN, "no answer within 0.01 s")
+    monkeypatch.setattr(debian, "_PATIENCE_SECONDS", 0.01)
+    registries, archives = list(bases.ask(config)()), list(debian.ask(config, print)())
+    assert len(registries) == len(list(bases.pins(config)))
+    assert [each.check for each in archives] == [
+        f"debian {name}: security updates" for name in pinned.requested(config)
+    ]
+    told = {(each.state, each.detail) for each in (*registries, *archives)}
+    assert told == {(State.WARN, "no answer within 0.01 s")}
 
 
 @pytest.mark.parametrize(("lost", "more"), [(4, ""), (5, " and 1 more")])

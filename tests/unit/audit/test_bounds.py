@@ -573,6 +573,16 @@ def test_an_sbom_of_another_format_is_none(tmp_path: Path) -> None:
             contents.of_sbom(file)
 
 
+def test_an_sbom_has_at_most_as_many_packages_as_an_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "MAX_COMPONENTS", 2)
+    packages = [{"SPDXID": f"{n}", "externalRefs": refs(f"pkg:pypi/package{n}@1")} for n in range(3)]
+    assert len(listed(tmp_path, packages[:2]).components) == 2
+    with pytest.raises(ConfigError, match="more than 2 packages"):
+        listed(tmp_path, packages)
+
+
 def test_the_bounds_of_an_sbom_are_what_an_image_can_hold(tmp_path: Path) -> None:
     half = [
         {"SPDXID": f"{n} {kind}", "externalRefs": refs(f"{kind}@{n}")}
@@ -663,6 +673,7 @@ def test_of_two_releases_of_a_distribution_the_right_one_is_compared(tmp_path: P
             ["CVE-2000-0001", "CVE-2000-0002"],
         ),
         ({"upstream": ["X-1"]}, ["GHSA-1"]),
+        ({"aliases": ["ASA-1"]}, ["GHSA-1"]),
     ],
 )
 def test_a_finding_has_the_name_that_everybody_knows(

@@ -210,6 +210,26 @@ def test_a_package_is_compared_by_the_versions_of_its_ecosystem() -> None:
     assert [a["ranges"][0].keys() for record in plain for a in record["affected"]] == [{"type", "events"}]
 
 
+def test_the_summary_counts_what_is_new_changed_and_withdrawn() -> None:
+    first = feed.records([], described({}, {}), "x", TIME)
+    second = feed.renewed(first, feed.records([], described({}), "x", LATER), LATER)
+    said = "2 records, 1 new or changed, 1 withdrawn, and all.zip"
+    assert feed.summary(first, second, Path("there")) == f"wrote there: {said}"
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "kind"),
+    [
+        ("CVE-2000-0001", "https://example.invalid/bulletin", "ADVISORY"),
+        ("FTBUILD-2000-1", "https://example.invalid/blob/main/x.cc", "WEB"),
+        ("FTBUILD-2000-1", "https://example.invalid/commit/0123", "FIX"),
+        ("CVE-2000-0001", "https://example.invalid/commit/0123", "FIX"),
+    ],
+)
+def test_a_reference_is_of_the_kind_of_its_page(name: str, url: str, kind: str) -> None:
+    assert feed._kind(name, url) == kind
+
+
 def test_only_images_that_have_a_hole_are_cured_by_patches(
     config: Config, plans: Sequence[Plan], records: Mapping[str, feed.Record]
 ) -> None:

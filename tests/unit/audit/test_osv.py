@@ -122,6 +122,8 @@ def test_a_version_is_affected_from_introduced_to_fixed(
         ("PyPI", "1.0", ["1.0.1"], False),
         ("Debian", "1.0-1", ["1.0-1"], True),
         ("Debian", "1.0-1", ["1.0-2"], False),
+        ("Debian", "1.0", ["1:1.0"], False),
+        ("Ubuntu", "1.0", ["1:1.0"], False),
         ("", "3.0.2", ["openssl-3.0.1", "openssl-3.0.2"], True),
         ("", "7.81.0", ["curl-7_81_0"], True),
         ("", "v2.36.0", ["v2.36.0"], True),
