@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Of a process of the pool: what it works with, what is open for it, and whether anybody waits for it.
+# Of a process of the pool: what it works with, what is open for it, and whether the caller has stopped reading.
 _work: Callable[[int], Any]
 _OPEN = ExitStack()
 _given_up: Event
@@ -32,7 +32,7 @@ def outcomes(
 
     Each process enters `working` once, for a function from a number to the outcome. Numbers come in groups in
     a random order, so that what is known when a run is cut short is a fair sample; where there is one job, in
-    this process and in their own order. Where nobody waits any more, each process ends after its number.
+    this process and in their own order. When the caller reads no more, each process ends after its number.
     """
     if jobs == 1:
         with working() as work:

@@ -215,7 +215,7 @@ def test_several_processes_find_what_one_finds(area: Area) -> None:
     assert run(area, tests, jobs=3) == alone
 
 
-def test_processes_end_after_what_they_do_when_nobody_waits_any_more(tmp_path: Path) -> None:
+def test_processes_end_after_what_they_do_when_the_caller_stops_reading(tmp_path: Path) -> None:
     """As after Ctrl-C or SIGTERM: a group of faults may take minutes."""
 
     def work(number: int) -> int:
