@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Of a process of the pool: what it works with, what is open for it, and whether the caller has stopped reading.
+# Of a process of the pool: what it works with, what is open for it, and whether the caller reads no more.
 _work: Callable[[int], Any]
 _OPEN = ExitStack()
-_given_up: Event
+_closed: Event
 # Neighbours are noticed by the same tests, which then run first.
 TOGETHER = 10
 
@@ -42,21 +42,21 @@ def outcomes(
     random.Random(0).shuffle(groups)
     with tempfile.TemporaryDirectory(prefix="m") as folder:
         context = get_context("fork")
-        given_up = context.Event()
-        pool = ProcessPoolExecutor(jobs, context, _begin, (working, folder, given_up))
+        closed = context.Event()
+        pool = ProcessPoolExecutor(jobs, context, _begin, (working, folder, closed))
         try:
             for done in as_completed([pool.submit(_do, group) for group in groups]):
                 yield from done.result()
         finally:
-            given_up.set()
+            closed.set()
             pool.shutdown(cancel_futures=True)
 
 
 def _begin(
-    working: Callable[[], AbstractContextManager[Callable[[int], Any]]], folder: str, given_up: Event
+    working: Callable[[], AbstractContextManager[Callable[[int], Any]]], folder: str, closed: Event
 ) -> None:
-    global _work, _given_up
-    _given_up = given_up
+    global _work, _closed
+    _closed = closed
     # Else dozens of runs of pytest would look for the next free name in one folder.
     os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="", dir=folder)
     tempfile.tempdir = None
@@ -64,4 +64,4 @@ def _begin(
 
 
 def _do(numbers: Sequence[int]) -> list[tuple[int, Any]]:
-    return [(number, _work(number)) for number in numbers if not _given_up.is_set()]
+    return [(number, _work(number)) for number in numbers if not _closed.is_set()]
