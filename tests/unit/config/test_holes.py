@@ -208,9 +208,9 @@ def test_without_a_day_nothing_is_known_since_long_ago() -> None:
     assert HolesConfig().known == holes.Known().day == "1970-01-01"
 
 
-@pytest.mark.parametrize("score", [0, 0.0, 10])
-def test_a_score_is_one_of_cvss(score: float) -> None:
-    assert described({"score": score}).holes["CVE-2000-0001"].score == score
+def test_a_score_is_one_of_cvss() -> None:
+    for score in (0, 10):
+        assert described({"score": score}).holes["CVE-2000-0001"].score == score
     for wrong in (-0.1, 10.1):
         with pytest.raises(ValueError, match="score"):
             described({"score": wrong})

@@ -216,14 +216,8 @@ def test_a_notification_that_arrived_needs_no_words(
     assert "None" not in capsys.readouterr().err
 
 
-def test_every_command_is_run_unbuffered_and_with_a_new_log(
-    night: Night, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where a run is resumed, whose log has the lines of a command that failed."""
-    night.commands.codes["22.12-sm70", "build"] = [7]
-    night.run(registry=None)
-    logs = history.folders(night.work)[-1] / "cells" / "22.12-sm70"
-    assert (logs / "build.log").exists()
+def environments(night: Night, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return the list that gets the environment of each command, none of which has a log yet."""
     seen: list[dict[str, Any]] = []
     stream: Any = Commands.stream
 
@@ -234,6 +228,22 @@ def test_every_command_is_run_unbuffered_and_with_a_new_log(
         return code
 
     monkeypatch.setattr(shell, "stream", note)
+    return seen
+
+
+def test_every_command_is_run_unbuffered_and_anew(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = environments(night, monkeypatch)
+    night.run(registry=None)
+    assert seen == [{"PYTHONUNBUFFERED": "1"}] * 7  # of the base, and two of each cell
+
+
+def test_a_command_that_failed_is_run_again_with_a_new_log(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night.commands.codes["22.12-sm70", "build"] = [7]
+    night.run(registry=None)
+    assert (history.folders(night.work)[-1] / "cells" / "22.12-sm70" / "build.log").exists()
+    seen = environments(night, monkeypatch)
     night.run(registry=None, resume=True)
     assert seen == [{"PYTHONUNBUFFERED": "1"}] * 3  # of the base, and two of the cell that failed
 
