@@ -22,19 +22,19 @@ from testing.registries import LOOPBACK, free_port
 from testing.waiting import until_up
 
 
-@dataclass(frozen=True)
+@dataclass
 class Engine:
-    """A running engine: its address (DOCKER_HOST), the folder of its certificates, and its process."""
+    """A running engine: its address (DOCKER_HOST), its folder (certificates are there too), its process."""
 
     name: str
     address: str
-    certificates: Path
+    folder: Path
     process: subprocess.Popen[bytes]
 
     def add_context(self, name: str, configuration: Path) -> None:
         """Make a docker context for it in a folder of Docker's configuration (DOCKER_CONFIG)."""
         keys = {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"}
-        parts = [f"host={self.address}", *(f"{key}={self.certificates / keys[key]}" for key in keys)]
+        parts = [f"host={self.address}", *(f"{key}={self.folder / keys[key]}" for key in keys)]
         shell.run(
             ["docker", "context", "create", name, "--docker", ",".join(parts)],
             env={"DOCKER_CONFIG": str(configuration), "DOCKER_HOST": None},
@@ -47,6 +47,13 @@ class Engine:
         for process in _members(self.name):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+
+    def restart(self) -> None:
+        """End the engine, and start it on its data."""
+        self.process.terminate()
+        self.process.wait(60)
+        self.process = _start(self.folder)
+        _wait(self)
 
 
 @contextmanager
@@ -78,21 +85,28 @@ def engine(folder: Path, name: str, network: str, *, tls: bool = False, **settin
         **settings,
     }
     (folder / "daemon.json").write_text(json.dumps(written))
-    with (folder / "log").open("w") as log:
-        argv = ["dockerd", "--config-file", str(folder / "daemon.json")]
-        process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
-    started = Engine(name, address, folder, process)
+    started = Engine(name, address, folder, _start(folder))
     try:
-        until_up(process, lambda: _answers(started), folder / "log")
+        _wait(started)
         yield started
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(60)
+        if started.process.poll() is None:
+            started.process.terminate()
+            started.process.wait(60)
         started.die()
         _unmount(folder)
         shell.run(["ip", "link", "delete", name])
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    with (folder / "log").open("a") as log:
+        argv = ["dockerd", "--config-file", str(folder / "daemon.json")]
+        return subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
+
+
+def _wait(started: Engine) -> None:
+    until_up(started.process, lambda: _answers(started), started.folder / "log")
 
 
 def _keys(folder: Path) -> dict[str, Any]:
@@ -108,7 +122,7 @@ def _keys(folder: Path) -> dict[str, Any]:
 
 
 def _answers(started: Engine) -> bool:
-    tls = {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(started.certificates)}
+    tls = {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(started.folder)}
     env = tls if started.address.startswith("tcp") else {}
     return (
         shell.run(["docker", "--host", started.address, "version"], check=False, env=env, timeout=20).code

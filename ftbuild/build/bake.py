@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,19 +92,13 @@ def run(job: Job, host: Host, *, report: Reporter = print) -> None:
     """Run bake; its output goes to the terminal and to the job's log.
 
     Raises BuildError with the failing compiler's lines and the path of the log, HostError if bake was killed,
-    the builder was lost or its cache is damaged, PublishError if a registry did not take what it pushed.
+    the builder was lost or its cache stays damaged, PublishError if a registry did not take what it pushed.
     """
     progress = _progress(host.progress)
-    for left in reversed(range(TRIES)):
-        code = _run(job, host, progress, report)
-        if not code:
-            return
-        require_not_killed(code, job.log)
-        log = job.log.read_text(encoding="utf-8", errors="replace")
-        cause = build_log.own_failure(log)
-        if not left or cause is None:
-            break
-        report(f"BuildKit itself failed ({cause}): trying again")
+    code = repeated(lambda options: _run(job, host, progress, options, report), job.log, report)
+    if not code:
+        return
+    log = _read(job.log)
     builder = host.builder or builders.ENGINE
     # How the end of a connection is worded depends on the moment, so the builder is asked as well.
     if why := lost.line(log) or builders.silence(builder):
@@ -133,7 +127,35 @@ def run(job: Job, host: Host, *, report: Reporter = print) -> None:
     )
 
 
-def require_not_killed(code: int, log: Path) -> None:
+def repeated(attempt: Callable[[Sequence[str]], int], log: Path, report: Reporter) -> int:
+    """Run bake, again after a fault of BuildKit itself, and return the last exit code.
+
+    `attempt` gets further options of bake, leaves the output of its run alone in `log`, and returns its exit
+    code. Raises HostError if bake was killed.
+    """
+    options: list[str] = []
+    for left in reversed(range(TRIES)):
+        code = attempt(options)
+        if not code:
+            break
+        _require_not_killed(code, log)
+        output = _read(log)
+        if not left:
+            break
+        if cause := build_log.own_failure(output):
+            report(f"BuildKit itself failed ({cause}): trying again")
+        elif not options and (gone := build_log.damaged_cache(output)):
+            report(
+                f"a layer of the build cache is gone ({gone}): trying again without cached layers; "
+                "compiled objects stay"
+            )
+            options = ["--no-cache"]
+        else:
+            break
+    return code
+
+
+def _require_not_killed(code: int, log: Path) -> None:
     """Raise HostError for the exit code of a bake that a signal has ended."""
     if code < 0 or code == PLUGIN_KILLED:
         raise HostError(
@@ -143,9 +165,13 @@ def require_not_killed(code: int, log: Path) -> None:
         )
 
 
-def _run(job: Job, host: Host, progress: str, report: Reporter) -> int:
+def _read(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")
+
+
+def _run(job: Job, host: Host, progress: str, options: Sequence[str], report: Reporter) -> int:
     job.log.unlink(missing_ok=True)
-    argv = command_line(job, "plain" if progress == "auto" else progress, host)
+    argv = [*command_line(job, "plain" if progress == "auto" else progress, host), *options]
     settings = machine.environment(host)
     if progress == "auto":
         with display.shown(job.folder.parent.name, _expected(job), report) as read:

@@ -14,10 +14,16 @@ _NOT_PUSHED = re.compile(
     r"|^#(?P<step>\d+) (?:\[.*\] )?pushing .* with docker\n(?:.*\n)*?#(?P=step) ERROR: (?P<engine>.*)",
     re.M,
 )
-# A layer of the cache is listed, and its folder is gone: seen with Docker Engine 26.1 after a prune that was
-# ended in the middle. Every build that needs the layer fails alike.
+# A layer of the cache is listed, and is gone. Its folder: seen with Docker Engine 26.1 after a prune that was
+# ended in the middle. Its entry in the engine's store of layers: two steps made one layer, the engine was
+# restarted, and a prune or the collection of garbage took one of them; the other one's layer goes with it
+# (moby's builder-next/adapters/snapshot/snapshot.go: getLayer counts both as one use, remove lets go of it).
+# Every build that needs the layer fails alike.
 _CACHE_GONE = re.compile(
-    r"^ERROR: failed to solve: (?P<what>failed to prepare \S+ as \S+: .*: no such file or directory)$", re.M
+    r"^ERROR: (?:target \S+: )?failed to solve: (?P<what>"
+    r".*/(?:overlay2|snapshots)/\S+: no such file or directory"
+    r"|(?:failed to get layer \S+: )?layer does not exist)$",
+    re.M,
 )
 _ERROR_LINE = re.compile(
     r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I

@@ -116,13 +116,18 @@ def _exported(plan: Plan, folder: Path, report: Reporter) -> Path:
         )
     shutil.rmtree(made, ignore_errors=True)
     log = folder / LOG
-    log.unlink(missing_ok=True)
     target = definitions.target_name(plan, definitions.USED_OBJECTS)
     argv = ["docker", "buildx", "bake", "--file", file.name, "--progress", "plain", target]
+
+    def attempt(options: Sequence[str]) -> int:
+        log.unlink(missing_ok=True)
+        with display.shown(plan.cell.id, (), report) as read:
+            return shell.stream(
+                [*argv, *options], log=log, cwd=folder, env={machine.SETTINGS: ""}, on_line=read
+            )
+
     report(f"collecting the objects of the build, log: {log}")
-    with display.shown(plan.cell.id, (), report) as read:
-        code = shell.stream(argv, log=log, cwd=folder, env={machine.SETTINGS: ""}, on_line=read)
-    bake.require_not_killed(code, log)
+    code = bake.repeated(attempt, log, report)
     if code:
         lines = build_log.failing_lines(log.read_text(encoding="utf-8", errors="replace"))
         why = lines[0] if lines else f"docker buildx bake ended with code {code}"

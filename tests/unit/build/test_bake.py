@@ -222,6 +222,48 @@ def test_a_failure_of_buildkit_itself_is_retried(
     assert [line for line in reports if "trying again" in line]
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "layer does not exist",
+        "failed to get layer sha256:0123: layer does not exist",
+        "failed to prepare x as y: open /var/docker/overlay2/z/.tmp-committed1: no such file or directory",
+        "failed to read dockerfile: stat /var/lib/docker/overlay2/z: no such file or directory",
+        "failed to stat /var/lib/buildkit/runc-overlayfs/snapshots/snapshots/7/fs: no such file or directory",
+    ],
+)
+@pytest.mark.parametrize("target", ["", "target x: "], ids=["", "as newer buildx tells it"])
+def test_a_layer_of_the_cache_that_is_gone_is_made_again(
+    failure: str, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without cached layers, only once: BuildKit has then made all that it listed."""
+    gone = f"echo 'ERROR: {target}failed to solve: {failure}'; exit 1"
+    script = f'{ANSWERS}\necho "$*" >> runs; case "$*" in *--no-cache) exit;; esac; {gone}'
+    docker_that(tmp_path, monkeypatch, script)
+    reports: list[str] = []
+    bake.run(bake.Job(tmp_path, {}), Host(jobs=1, progress="plain"), report=reports.append)
+    assert (
+        f"a layer of the build cache is gone ({failure}): trying again without cached layers; " in reports[1]
+    )
+    first, second = (tmp_path / "runs").read_text().splitlines()
+    assert second == f"{first} --no-cache"
+
+
+@pytest.mark.parametrize(
+    ("failure", "runs"),
+    [("failed to solve: layer does not exist", 2), ("failed to solve: no active sessions", bake.TRIES)],
+)
+def test_what_helps_no_build_is_tried_a_few_times(
+    failure: str, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker_that(tmp_path, monkeypatch, f"{ANSWERS}\necho x >> runs; echo 'ERROR: {failure}'; exit 1")
+    reports: list[str] = []
+    with pytest.raises((HostError, BuildError)):
+        bake.run(bake.Job(tmp_path, {}), Host(jobs=1, progress="plain"), report=reports.append)
+    assert (tmp_path / "runs").read_text() == "x\n" * runs
+    assert len([line for line in reports if "trying again" in line]) == runs - 1
+
+
 def test_any_other_failure_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docker_that(tmp_path, monkeypatch, f"{ANSWERS}\necho x >> runs; echo 'fatal error: no.h'; exit 1")
     with pytest.raises(BuildError, match=r"no\.h"):

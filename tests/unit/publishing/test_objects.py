@@ -398,6 +398,16 @@ def test_the_objects_are_those_that_the_build_itself_gives(
     )
 
 
+def test_objects_are_collected_again_without_layers_that_the_cache_has_lost(
+    shelf: Shelf, cell: Plan, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = "echo 'ERROR: failed to solve: layer does not exist'; exit 1"
+    give = f"mkdir -p used-objects/11; echo code > used-objects/{NAME}"
+    docker_that(tmp_path, monkeypatch, f'case "$*" in *--no-cache) {give};; *) {gone};; esac')
+    published(shelf, cell, None)
+    assert [line for line in shelf.said if line.startswith("a layer of the build cache is gone")]
+
+
 @pytest.mark.parametrize("end", ["kill -KILL $$", "exit 255"], ids=["docker", "its plugin"])
 def test_objects_whose_collection_is_killed_are_no_failed_build(
     shelf: Shelf, cell: Plan, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
