@@ -173,12 +173,11 @@ def _ensure_images(cell: CellBuild, registries: Registries) -> str:
     """Build, fetch, verify, move the tags; return whether the images were built, substituted or present."""
     names = [cell.plan.tag(product, moving=moving) for product in PRODUCTS for moving in (False, True)]
     with daemon.replacing(cell.client, *names):
-        there = cell.is_made()
-        if registries.substitutes and (cell.options.rebuild or not there):
-            bases.take(registries.substitutes, cell.client, cell.plan, cell.options.cache, cell.report)
-        substitutes = None if cell.options.rebuild or there else registries.substitutes
-        if substitutes and _substituted(cell, substitutes):
+        substitutes = None if not cell.options.rebuild and cell.is_made() else registries.substitutes
+        if substitutes and not cell.options.rebuild and _substituted(cell, substitutes):
             return "substituted"
+        if substitutes:
+            _take_base(cell, substitutes)
         if registries.objects_of is not None:
             cell = replace(cell, objects=partial(_brought, cell, registries.objects_of))
         return _ensure_named(cell, registries.staging)
@@ -209,7 +208,9 @@ def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
     published = substitution.find(session, plan, substitutes.trusted, report)
     if not published:
         return False
-    cell.make_base()  # which the images are compared with
+    _take_base(cell, substitutes, compiles=False)
+    if not base.is_comparable(cell.client, plan, cell.options.cache, report):
+        cell.make_base()
     try:
         with locks.cell(cell.folder, report):
             taken = substitution.take(session, plan, published, report)
@@ -222,6 +223,10 @@ def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
     for sentence in substituted.sentences(taken):
         report(sentence)
     return True
+
+
+def _take_base(cell: CellBuild, substitutes: Substitutes, *, compiles: bool = True) -> None:
+    bases.take(substitutes, cell.client, cell.plan, cell.options.cache, cell.report, compiles=compiles)
 
 
 def _ensure_named(cell: CellBuild, session: PublishSession | None) -> str:

@@ -74,6 +74,11 @@ class PlannedBase:
         return platform(self.architecture)
 
     @property
+    def tools(self) -> str:
+        """Return the name of the image with those tools of `devel` that verify needs; "" of a registry's."""
+        return f"{self.serving}-tools" if self.local else ""
+
+    @property
     def snapshot(self) -> str:
         """Return the time of the Debian archive that its packages are from; "" for a registry's image."""
         return self.debian.snapshot if self.debian else ""

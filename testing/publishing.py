@@ -5,12 +5,10 @@ An image holds a shell and a few random bytes, which is all that publishing need
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
 import subprocess
-import tarfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config import loader
 from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
-from ftbuild.host import shell
+from ftbuild.host import archives, shell
 from ftbuild.plan import LABELS, PRODUCTS, Plan
 from ftbuild.publishing import remote_image
 from ftbuild.publishing.remote_image import RemoteImage
@@ -166,13 +164,7 @@ def bench(client: docker.DockerClient, folder: Path) -> Iterator[Bench]:
 
 def tar(files: Mapping[str, bytes]) -> bytes:
     """Return an archive of executable files, as the engine takes it."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, content in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o755
-            archive.addfile(entry, io.BytesIO(content))
-    return out.getvalue()
+    return archives.packed(files, 0o755)
 
 
 def inspected(name: str, template: str, registry: Registry) -> Any:

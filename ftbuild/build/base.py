@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -115,7 +115,19 @@ class BaseImages:
 
 def is_present(client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter) -> bool:
     """Return whether both images are in the engine, and are those that were made here if they are local."""
-    found = {name: daemon.image(client, name) for name in (plan.base.serving, plan.base.devel)}
+    return _are_here(client, plan, (plan.base.serving, plan.base.devel), cache, report)
+
+
+def is_comparable(client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter) -> bool:
+    """Return whether verify can compare with the base: it is present, its tools do for the compiler image."""
+    small = (plan.base.serving, plan.base.tools)
+    return is_present(client, plan, cache, report) or _are_here(client, plan, small, cache, report)
+
+
+def _are_here(
+    client: docker.DockerClient, plan: Plan, names: Sequence[str], cache: Path, report: Reporter
+) -> bool:
+    found = {name: daemon.image(client, name) if name else None for name in names}
     return all(found.values()) and (plan.base.local is None or _are_known(cache, found, report))
 
 

@@ -6,7 +6,6 @@ other inputs than a build's are never found, and cost disk only. What is in one 
 
 from __future__ import annotations
 
-import io
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from typing import IO, Annotated
 from pydantic import Field, TypeAdapter
 
 from ftbuild.errors import BuildError, PublishError
-from ftbuild.host import files
+from ftbuild.host import archives, files
 from ftbuild.host.json_file import JsonFile
 from ftbuild.text.units import GIB
 
@@ -65,22 +64,15 @@ RECORD: JsonFile[Taken] = JsonFile(
 
 def pack(folder: Path) -> bytes:
     """Return the objects in a folder as a tar, the same for the same objects; BuildError if there is none."""
-    names = sorted(str(file.relative_to(folder)) for file in folder.glob("*/*"))
-    named = [name for name in names if _NAME.fullmatch(name)]
-    if not named:
+    names = (str(file.relative_to(folder)) for file in folder.glob("*/*"))
+    found = {name: (folder / name).read_bytes() for name in names if _NAME.fullmatch(name)}
+    if not found:
         raise BuildError(
             "the build has left no objects",
             where=str(folder),
             hint="the ccache of the base may be older than 4.5, or CCACHE_REMOTE_STORAGE was set",
         )
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for name in named:
-            content = (folder / name).read_bytes()
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), 0o644
-            archive.addfile(entry, io.BytesIO(content))
-    return out.getvalue()
+    return archives.packed(found, 0o644)
 
 
 def unpack(archive: IO[bytes], folder: Path) -> int:

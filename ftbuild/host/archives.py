@@ -1,8 +1,10 @@
-"""Tar archives that come from elsewhere, unpacked into a folder that nothing of theirs may leave."""
+"""Tar archives: ours, the same for the same files, and what comes from elsewhere, which leaves no folder."""
 
 from __future__ import annotations
 
+import io
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -30,3 +32,14 @@ def unpack(archive: IO[bytes], folder: Path) -> None:
             entries.extractall(folder, filter="data")
     except tarfile.TarError as wrong:
         raise Unsound(str(wrong)) from wrong
+
+
+def packed(files: Mapping[str, bytes], mode: int) -> bytes:
+    """Return an uncompressed archive of files by their path, all of root's and with this mode and no time."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), mode
+            archive.addfile(entry, io.BytesIO(content))
+    return out.getvalue()

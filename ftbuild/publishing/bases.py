@@ -1,12 +1,16 @@
 """Bases that are built from packages and sources, in a registry: published with objects, taken with images.
 
-Who takes an image or objects in place of compiling needs the base all the same: to compare with, and to
-compile in. The name of a base has the key of its inputs. It stands in the annotation of a signed index, so
-that the signature is about the name, too.
+Who takes objects in place of compiling needs the base all the same, to compile in; who takes an image, to
+compare with, and the tools of the other. The name of a base has the key of its inputs. It stands in the
+annotation of a signed index, so that the signature is about the name, too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache as memoised
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +18,9 @@ from ftbuild.build import base
 from ftbuild.engine import daemon, made
 from ftbuild.errors import HostError, PublishError
 from ftbuild.plan import BASE, LABELS, Plan
-from ftbuild.publishing import push, remote_image, staging, verifying
+from ftbuild.publishing import base_tools, push, remote_image, staging, verifying
 from ftbuild.publishing.attest import manifests
+from ftbuild.publishing.base_tools import Tools
 from ftbuild.publishing.names import MARK
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import PublishSession
@@ -35,31 +40,66 @@ def tag(name: str) -> str:
     return reference.check_tag(f"base-{image}-{key}")
 
 
+@dataclass(frozen=True)
+class _Image:
+    """An image of a base: whether one in a registry is this one, and what pushes it."""
+
+    name: str
+    is_in: Callable[[RemoteImage], bool]
+    push: Callable[[], RemoteImage]
+
+
 def publish(session: PublishSession, plan: Plan, report: Reporter) -> None:
-    """Push both images of a base that was built here, and sign them, unless that is done.
+    """Push both images of a base that was built here, and that of its tools, and sign them, once.
 
     Raises PublishError if the base is not here, if the registry refuses, or for another image under the tag.
     """
     if plan.base.local is None:
         return
-    for name in (plan.base.serving, plan.base.devel):
-        signer, there = session.options.signer, session.repository.head(tag(name))
+    for image in _images(session, plan, report):
+        name, signer = image.name, session.options.signer
+        there = session.repository.head(tag(name))
         if there and signer and signer.has_signed(f"{session.repository.name}@{there.digest}", report):
             continue
         if there:
-            _require_own(session, name, there.digest)
-        digest = there.digest if there else _push(session, plan, name, report)
+            _require_own(session, image, there.digest)
+        digest = there.digest if there else _push(session, plan, image, report)
         if signer:
             report(f"signing {name}")
             signer.sign(f"{session.repository.name}@{digest}", report)
 
 
-def _require_own(session: PublishSession, name: str, digest: str) -> None:
+def _images(session: PublishSession, plan: Plan, report: Reporter) -> Iterator[_Image]:
+    """Yield the images, the one to serve from first: those of the tools stand on it."""
+
+    def is_local(name: str, found: RemoteImage) -> bool:
+        return session.local(name) in found.ids
+
+    def pushed(name: str) -> RemoteImage:
+        staged_tag = f"{MARK}{tag(name)}"
+        image = push.push_image(session.client, session.local(name), session.repository, staged_tag, report)
+        return session.compressed(plan, session.repository, image, report)
+
+    @memoised
+    def tools() -> Tools:
+        serving = remote_image.present(session.repository, tag(plan.base.serving))
+        return base_tools.of(session.client, session.local(plan.base.devel), session.repository, serving)
+
+    for name in (plan.base.serving, plan.base.devel):
+        yield _Image(name, partial(is_local, name), partial(pushed, name))
+    yield _Image(
+        plan.base.tools,
+        lambda found: found.image.descriptor == tools().manifest.descriptor,
+        lambda: tools().put(session.repository),
+    )
+
+
+def _require_own(session: PublishSession, image: _Image, digest: str) -> None:
     """Raise PublishError unless an index in the registry is of the base that is here."""
     found = remote_image.read(session.repository, digest)
-    if found is None or session.local(name) not in found.ids or not _is_named(found, name):
+    if found is None or not image.is_in(found) or not _is_named(found, image.name):
         raise PublishError(
-            f"the registry has another image under {tag(name)} than the base that was made here",
+            f"the registry has another image under {tag(image.name)} than the base that was made here",
             where=f"{session.repository.name}@{digest}",
             hint="find out who set the tag; delete it in the registry, then publish again",
         )
@@ -69,34 +109,39 @@ def _is_named(found: RemoteImage, name: str) -> bool:
     return (found.tagged.content.annotations or {}).get(NAME) == name
 
 
-def _push(session: PublishSession, plan: Plan, name: str, report: Reporter) -> str:
-    repository, staged_tag = session.repository, f"{MARK}{tag(name)}"
-    report(f"pushing {name}")
-    image = push.push_image(session.client, session.local(name), repository, staged_tag, report)
-    staged = session.compressed(plan, repository, image, report)
+def _push(session: PublishSession, plan: Plan, image: _Image, report: Reporter) -> str:
+    report(f"pushing {image.name}")
+    repository, name, remote = session.repository, image.name, image.push().image
     content = {
         "schemaVersion": 2,
         "mediaType": manifests.INDEX,
-        "manifests": [
-            {**staged.image.descriptor.as_dict(), "platform": repository.config(staged.image).platform}
-        ],
+        "manifests": [{**remote.descriptor.as_dict(), "platform": repository.config(remote).platform}],
         "annotations": {NAME: name, f"{LABELS}.snapshot": plan.base.snapshot},
     }
     return repository.put_manifest(tag(name), manifests.canonical(content), manifests.INDEX).digest
 
 
 def take(
-    substitutes: Substitutes, client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter
+    substitutes: Substitutes,
+    client: docker.DockerClient,
+    plan: Plan,
+    cache: Path,
+    report: Reporter,
+    *,
+    compiles: bool = True,
 ) -> None:
-    """Pull both images of a base that is not here, if trusted keys have signed them.
+    """Pull the images of a base that are not here, if trusted keys have signed them.
 
-    Whatever is refused is reported: the base is made here then.
+    What only verifies, and no command `compiles` with, does without the compiler image if the tools are
+    published. Whatever is refused is reported: the base is made here then.
     """
-    if plan.base.local is None or base.is_present(client, plan, cache, report):
+    is_here = base.is_present if compiles else base.is_comparable
+    if plan.base.local is None or is_here(client, plan, cache, report):
         return
     session = substitutes.session()
     try:
-        names = (plan.base.serving, plan.base.devel)
+        small = not compiles and session.repository.head(tag(plan.base.tools))
+        names = (plan.base.serving, plan.base.tools if small else plan.base.devel)
         found = {name: digest for name in names if (digest := _found(session, name, substitutes, report))}
         if len(found) < len(names):
             report(f"{session.repository.name} has no base {plan.base.serving}: making it")

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ftbuild.build import objects as build_objects
-from ftbuild.build.base import is_present
+from ftbuild.build.base import is_comparable, is_present
 from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.errors import PublishError
 from ftbuild.gates.report import SMOKE
+from ftbuild.gates.subject import Subject
+from ftbuild.gates.verify import gate
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import bases, layers, objects, rebuild, remote_image, substituted
@@ -35,7 +37,7 @@ from ftbuild.publishing.verifying import PublicKey
 from ftbuild.registry.client import Repository
 from ftbuild.sources.lock import write_objects
 from testing import built_images, needs
-from testing.publishing import Bench, Done, tar
+from testing.publishing import Bench, Done
 from testing.registries import PASSWORD, Registry
 from testing.sample import add_patch, copy_of_sample, use_small_base, wrong_token
 
@@ -192,44 +194,80 @@ def test_after_a_patch_of_one_source_only_that_one_is_compiled(elsewhere: Elsewh
 # Bases
 
 
-def test_a_signed_base_is_pulled_and_one_of_a_stranger_is_not(elsewhere: Elsewhere, tmp_path: Path) -> None:
+@pytest.fixture
+def renamed(elsewhere: Elsewhere) -> Iterator[Plan]:
+    """The cell on a base whose images are those of its own, with names that nothing else uses."""
     client, base = elsewhere.here.client, elsewhere.plan.base
-    key = uuid.uuid4().hex[:12]
-    names = [f"ftbuild-base-test:{key}", f"ftbuild-base-test:{key}-devel"]
-    plan = replace(elsewhere.plan, base=replace(base, serving=names[0], devel=names[1]))
-    for name in names:
-        client.api.import_image_from_data(tar({"name": name.encode()}), *name.split(":"))
+    name = f"ftbuild-base-test:{uuid.uuid4().hex[:12]}"
+    plan = replace(elsewhere.plan, base=replace(base, serving=name, devel=f"{name}-devel"))
+    for image, named in ((base.serving, plan.base.serving), (base.devel, plan.base.devel)):
+        daemon.tag(client, image, named)
+    yield plan
+    for each in (plan.base.serving, plan.base.devel, plan.base.tools):
+        if daemon.image(client, each):
+            client.images.remove(each, force=True)
+
+
+@pytest.fixture
+def session(elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PublishSession:
+    """A session that signs with our key."""
+    for variable, value in {**elsewhere.registry.environment, "COSIGN_PASSWORD": PASSWORD}.items():
+        monkeypatch.setenv(variable, value)
     there = Names(*[elsewhere.here.repository(elsewhere.registry).name] * 2)
     signer = KeySigner(str(elsewhere.keys / "cosign.key"), public_log=False)
+    return PublishSession(Options(there, tmp_path, signer=signer))
+
+
+def test_a_signed_base_is_pulled_and_one_of_a_stranger_is_not(
+    elsewhere: Elsewhere, renamed: Plan, session: PublishSession, tmp_path: Path
+) -> None:
+    client, plan, there = elsewhere.here.client, renamed, session.options.names
+    names = [plan.base.serving, plan.base.devel]
     said: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        for variable, value in {**elsewhere.registry.environment, "COSIGN_PASSWORD": PASSWORD}.items():
-            patch.setenv(variable, value)
-        bases.publish(PublishSession(Options(there, tmp_path, signer=signer)), plan, said.append)
-        ids = {name: daemon.require_image(client, name) for name in names}
-        try:
-            for name in names:
-                client.images.remove(name)
-            theirs = PublicKey(str(key_pair(tmp_path / "theirs") / "cosign.pub"))
-            bases.take(Substitutes(there, [theirs], tmp_path), client, plan, tmp_path, said.append)
-            assert "so it is made here" in said[-1]
-            assert not [name for name in names if daemon.image(client, name)]
-            ours = PublicKey(str(elsewhere.keys / "cosign.pub"))
-            bases.take(Substitutes(there, [ours], tmp_path), client, plan, tmp_path, said.append)
-            assert {name: daemon.require_image(client, name) for name in names} == ids
-            assert is_present(client, plan, tmp_path, said.append)
-            signed = PublishSession(Options(there, tmp_path, signer=signer))
-            bases.publish(signed, plan, said.append)  # nothing to do
-            repository = signed.repository
-            other = repository.manifest(bases.tag(names[1]))
-            assert other
-            repository.put_manifest(bases.tag(names[0]), other.raw, other.descriptor.media_type)
-            with pytest.raises(PublishError, match="another image under base-test-"):
-                bases.publish(PublishSession(Options(there, tmp_path)), plan, said.append)
-        finally:
-            for name in names:
-                if daemon.image(client, name):
-                    client.images.remove(name, force=True)
+    bases.publish(session, plan, said.append)
+    ids = {name: daemon.require_image(client, name) for name in names}
+    for name in names:
+        client.images.remove(name)
+    theirs = PublicKey(str(key_pair(tmp_path / "theirs") / "cosign.pub"))
+    bases.take(Substitutes(there, [theirs], tmp_path), client, plan, tmp_path, said.append)
+    assert "so it is made here" in said[-1]
+    assert not [name for name in names if daemon.image(client, name)]
+    ours = PublicKey(str(elsewhere.keys / "cosign.pub"))
+    bases.take(Substitutes(there, [ours], tmp_path), client, plan, tmp_path, said.append)
+    assert {name: daemon.require_image(client, name) for name in names} == ids
+    assert is_present(client, plan, tmp_path, said.append)
+    said.clear()
+    bases.publish(session, plan, said.append)
+    assert said == []  # nothing to do
+    repository = session.repository
+    other = repository.manifest(bases.tag(names[1]))
+    assert other
+    repository.put_manifest(bases.tag(names[0]), other.raw, other.descriptor.media_type)
+    with pytest.raises(PublishError, match="another image under base-test-"):
+        bases.publish(PublishSession(Options(there, tmp_path)), plan, said.append)
+
+
+def test_verify_finds_with_the_tools_of_a_base_what_it_finds_with_its_compiler_image(
+    elsewhere: Elsewhere, renamed: Plan, session: PublishSession, tmp_path: Path
+) -> None:
+    client, plan, said = elsewhere.here.client, renamed, list[str]()
+    assert elsewhere.build().returncode == 0
+    images = {product: elsewhere.plan.tag(product) for product in PRODUCTS}
+    subject = Subject(client, plan, tmp_path / "absent", tmp_path, said.append)
+    whole = gate.verify(subject, images=images)
+    bases.publish(session, plan, said.append)
+    for name in (plan.base.serving, plan.base.devel):
+        client.images.remove(name)
+    substitutes = Substitutes(
+        session.options.names, [PublicKey(str(elsewhere.keys / "cosign.pub"))], tmp_path
+    )
+    bases.take(substitutes, client, plan, tmp_path, said.append, compiles=False)
+    assert is_comparable(client, plan, tmp_path, said.append)
+    assert not daemon.image(client, plan.base.devel)
+    assert gate.verify(subject, images=images).results == whole.results
+    assert [result.facts for result in whole.results if result.check == "machine code" and result.facts]
+    weight = [client.images.get(name).attrs["Size"] for name in (plan.base.tools, plan.base.serving)]
+    assert weight[0] - weight[1] < 8_000_000
 
 
 # Built again

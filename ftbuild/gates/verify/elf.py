@@ -28,7 +28,9 @@ _RESOLVED = re.compile(
     r"\t(?:\S+ => )?\S+ \(0x[0-9a-f]+\)|\tstatically linked|.*: no version information available .*|\s*"
 )
 _HEAD = "== "
-# Where the compiler image has the tool that `in_place` runs.
+# The programs that `inspection` runs.
+TOOLS = ("cuobjdump", "readelf")
+# Where the image with the tools has the one that `in_place` runs.
 FIND_TOOL = 'tool=$(command -v cuobjdump)\nreadlink -f "$tool"'
 # Lists what libraries anywhere need, below a line of each, as ldd does, which starts a shell and the loader
 # twice for each file and takes six times as long. The loader fails for a file that is no library. One that
@@ -61,13 +63,13 @@ class Library:
 
 
 def inspection(files: str, origin: str) -> str:
-    """Return a script for the toolkit's image that describes every library in `files`, a glob.
+    """Return a script for an image with `TOOLS` that describes every library in `files`, a glob.
 
     `libraries` parses its output, which names the libraries in `origin`, the folder they were copied from.
     cuobjdump fails on a library without device code, which is not a failure here.
     """
     return (
-        "command -v cuobjdump readelf > /dev/null\n"
+        f"command -v {' '.join(TOOLS)} > /dev/null\n"
         f"for library in {files}; do\n"
         f'  echo "{_HEAD}{origin}/${{library##*/}}"\n'
         '  cuobjdump --list-elf "$library" || true\n'

@@ -9,7 +9,7 @@ from functools import cache as memoised
 from pathlib import Path
 from typing import Any
 
-from ftbuild.engine import container
+from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import elf, filesystem
@@ -33,7 +33,7 @@ class Images:
     """
 
     def __init__(self, subject: Subject, ids: Mapping[str, str], staged: Path | None = None) -> None:
-        """Raise HostError when the base or its compiler image cannot be had."""
+        """Raise HostError when the base or its tools (its compiler image has them) cannot be had."""
         self.subject = subject
         self.client = subject.client
         self.plan = subject.plan
@@ -42,7 +42,10 @@ class Images:
         base = self.plan.base
         hint = f"invoke base --base {base.name}" if base.local else "docker load it, or docker pull"
         self.base = container.available(self.client, base.serving, "comparing with the base", hint)
-        self.devel = container.available(self.client, base.devel, "listing machine code", hint)
+        # Who takes images in place of building them has no use for the compiler image's gigabytes.
+        here = (name for name in (base.devel, base.tools) if name and daemon.image(self.client, name))
+        name = next(here, base.devel)
+        self.tools = container.available(self.client, name, "listing machine code", hint)
         self.contents = memoised(self._contents)
         self.libraries = memoised(self._libraries)
         self._inspected = memoised(self._inspect_both)
@@ -66,7 +69,7 @@ class Images:
 
         The tool of `listing` is there.
         """
-        self._run_together(self.ids[product], scripts, copied=[(self.devel, self._tool())])
+        self._run_together(self.ids[product], scripts, copied=[(self.tools, self._tool())])
 
     def listing(self, path: str) -> str:
         """Return the script by which `inspect_in_place` lists a library's machine code."""
@@ -75,11 +78,11 @@ class Images:
     def inspect_in_place(self, product: str, path: str) -> elf.Library:
         """List the machine code of a library where it lies, or of a copy where the tool does not run."""
         image = self.ids[product]
-        listed = elf.libraries(self._run(image, self.listing(path), copied=[(self.devel, self._tool())]))
+        listed = elf.libraries(self._run(image, self.listing(path), copied=[(self.tools, self._tool())]))
         if not listed:
             folder, name = posixpath.split(path)
             script = elf.inspection(f"/tmp/{name}", folder)
-            listed = elf.libraries(self._run(self.devel, script, user=_ROOT, copied=[(image, path)]))
+            listed = elf.libraries(self._run(self.tools, script, user=_ROOT, copied=[(image, path)]))
         (library,) = listed
         return library
 
@@ -87,20 +90,20 @@ class Images:
         return filesystem.parse(container.run(self.client, image, filesystem.LISTING, user=_ROOT))
 
     def _libraries(self, product: str) -> tuple[elf.Library, ...]:
-        """Inspect the libraries of a product's image with the tools of the compiler image."""
+        """Inspect the libraries of a product's image with the tools of the base."""
         self._inspected()
         copied = [(self.ids[product], LIBRARIES[product])]
-        return elf.libraries(self._run(self.devel, _INSPECTIONS[product], user=_ROOT, copied=copied))
+        return elf.libraries(self._run(self.tools, _INSPECTIONS[product], user=_ROOT, copied=copied))
 
     def _tool(self) -> str:
-        """Return where the compiler image has the tool of `listing`."""
+        """Return where the tool of `listing` is."""
         self._inspected()
-        return self._run(self.devel, elf.FIND_TOOL, user=_ROOT).strip()
+        return self._run(self.tools, elf.FIND_TOOL, user=_ROOT).strip()
 
     def _inspect_both(self) -> None:
         folders = [(image, LIBRARIES[product]) for product, image in self.ids.items()]
         scripts = [elf.FIND_TOOL, *(_INSPECTIONS[product] for product in self.ids)]
-        self._run_together(self.devel, scripts, user=_ROOT, copied=folders)
+        self._run_together(self.tools, scripts, user=_ROOT, copied=folders)
 
     def _run(self, image: str, script: str, *, user: str | None = None, copied: _Copied = ()) -> str:
         """Return the output of a script, which runs alone unless `_run_together` has run it."""

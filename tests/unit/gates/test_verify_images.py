@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ftbuild.engine import container
+from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError
 from ftbuild.gates.verify import elf
 from ftbuild.gates.verify.images import LIBRARIES, Images
@@ -81,20 +81,23 @@ class Engine:
 @pytest.fixture
 def under_test(
     monkeypatch: pytest.MonkeyPatch,
-) -> Callable[[Callable[[str, str], str]], tuple[Images, Engine]]:
-    def make(answers: Callable[[str, str], str]) -> tuple[Images, Engine]:
+) -> Callable[..., tuple[Images, Engine]]:
+    """Return what makes the images of a cell in an engine that has those of the base that are `here`."""
+
+    def make(answers: Callable[[str, str], str], *here: str) -> tuple[Images, Engine]:
         engine = Engine(answers)
         monkeypatch.setattr(container, "run", engine.run)
         monkeypatch.setattr(container, "run_all", engine.run_all)
         monkeypatch.setattr(container, "available", lambda client, name, *_: name)
-        base = SimpleNamespace(local=None, name="ngc", serving="serving", devel="devel")
+        monkeypatch.setattr(daemon, "image", lambda client, name: name in here)
+        base = SimpleNamespace(local=None, name="open", serving="serving", devel="devel", tools="tools")
         subject: Any = SimpleNamespace(client=None, plan=SimpleNamespace(base=base))
         return Images(subject, {"runtime": "R", "sdk": "S"}), engine
 
     return make
 
 
-Make = Callable[[Callable[[str, str], str]], tuple[Images, Engine]]
+Make = Callable[..., tuple[Images, Engine]]
 
 
 def described(image: str, script: str) -> str:
@@ -114,6 +117,18 @@ def test_the_libraries_of_both_images_are_inspected_in_one_container(under_test:
     ((image, user, _, copied),) = engine.started
     assert (image, user) == ("devel", "0")
     assert copied == [("R", LIBRARIES["runtime"]), ("S", LIBRARIES["sdk"])]
+
+
+@pytest.mark.parametrize(
+    ("here", "used"),
+    [((), "devel"), (("devel",), "devel"), (("tools",), "tools"), (("devel", "tools"), "devel")],
+)
+def test_the_compiler_image_is_used_where_it_is_and_only_pulled_where_its_tools_are_not(
+    under_test: Make, here: tuple[str, ...], used: str
+) -> None:
+    images, engine = under_test(lambda image, script: f"{script} in {image}\n", *here)
+    images.libraries("runtime")
+    assert engine.started[0][0] == used
 
 
 def test_an_image_without_its_folder_hides_nothing_of_the_other(under_test: Make) -> None:

@@ -5,16 +5,21 @@ Registry and cosign are real; what the engine does is done. tests/engine/test_el
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ftbuild.build import base
 from ftbuild.config.schema import Config
-from ftbuild.engine import daemon, made
+from ftbuild.engine import container, daemon, made
+from ftbuild.engine.container import ContainerError
 from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.plan import Plan
 from ftbuild.publishing import bases, objects, push, remote_image, staging
@@ -24,6 +29,7 @@ from ftbuild.publishing.signing import KeySigner
 from ftbuild.publishing.substitution import Substitutes
 from ftbuild.publishing.verifying import PublicKey
 from ftbuild.registry.client import Repository
+from testing.publishing import tar
 from tests.unit.publishing import test_attest
 from tests.unit.publishing.shelf import Image, Recorder, Shelf
 from tests.unit.publishing.test_substitution import public_keys  # noqa: F401  fixtures
@@ -39,7 +45,8 @@ def cell(config: Config) -> Plan:
 @pytest.fixture
 def images(cell: Plan, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> dict[str, Image]:
     """Let the engine have both images of the base, and push those that are in the registry already."""
-    found = {name: shelf.image(cell, "runtime", f"made-{number}") for number, name in enumerate(named(cell))}
+    serving, devel = (shelf.image(cell, "runtime", f"made-{number}") for number in range(2))
+    found = {cell.base.serving: serving, cell.base.devel: devel}
 
     def pushed(
         client: object, image: str, repository: Repository, tag: str, report: object
@@ -54,7 +61,17 @@ def images(cell: Plan, shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> dict[st
     monkeypatch.setattr(PublishSession, "local", lambda session, name: found[name].id)
     monkeypatch.setattr(PublishSession, "client", None)
     monkeypatch.setattr(PublishSession, "compressed", lambda session, plan, repository, image, report: image)
+    monkeypatch.setattr(container, "produced", programs)
     return found
+
+
+@contextmanager
+def programs(client: object, image: str, script: str, path: str) -> Iterator[tuple[str, Iterable[bytes]]]:
+    """Yield what a compiler image gives: its tools in a folder, which is named as `path` is."""
+    files = {
+        f"{Path(path).name}/{name}": f"{name} of {image}".encode() for name in ("cuobjdump", "libz.so.1")
+    }
+    yield "", [tar(files)]
 
 
 @pytest.fixture
@@ -73,8 +90,8 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return digests
 
 
-def named(plan: Plan) -> tuple[str, str]:
-    return plan.base.serving, plan.base.devel
+def named(plan: Plan) -> tuple[str, str, str]:
+    return plan.base.serving, plan.base.devel, plan.base.tools
 
 
 @dataclass(frozen=True)
@@ -92,10 +109,11 @@ class Site:
         session = PublishSession(Options(self.shelf.names, self.shelf.work, signer=by))
         bases.publish(session, self.cell, self.shelf.said.append)
 
-    def take(self, *trusted: PublicKey) -> None:
+    def take(self, *trusted: PublicKey, compiles: bool = True) -> None:
         self.shelf.said.clear()
-        substitutes = Substitutes(self.shelf.names, trusted, self.shelf.work)
-        bases.take(substitutes, None, self.cell, self.cache, self.shelf.said.append)  # type: ignore[arg-type]
+        self.fetched.clear()
+        substitutes, client = Substitutes(self.shelf.names, trusted, self.shelf.work), cast("Any", None)
+        bases.take(substitutes, client, self.cell, self.cache, self.shelf.said.append, compiles=compiles)
 
     @property
     def cache(self) -> Path:
@@ -136,11 +154,12 @@ def test_a_base_that_a_trusted_key_has_signed_is_taken_as_it_was_published(site:
         f"{doing} {name}" for name in named(site.cell) for doing in ("pushing", "signing")
     ]
     site.take(site.ours)
-    assert site.fetched == site.heads()
+    taken = named(site.cell)[:2]
+    assert site.fetched == {name: site.heads()[name] for name in taken}
     assert site.shelf.said == []
-    assert made.FILE.read(site.cache) == {name: (f"the id of {name}",) for name in named(site.cell)}
+    assert made.FILE.read(site.cache) == {name: (f"the id of {name}",) for name in taken}
     key = site.cell.base.serving.rpartition(":")[2]
-    for name, tag in zip(named(site.cell), (f"base-open-{key}", f"base-open-{key}-devel"), strict=True):
+    for name, tag in zip(taken, (f"base-open-{key}", f"base-open-{key}-devel"), strict=True):
         index = site.shelf.repository.manifest(tag)
         assert index
         assert index.descriptor.digest == site.fetched[name]
@@ -160,6 +179,51 @@ def test_a_base_that_is_here_is_not_taken(site: Site, monkeypatch: pytest.Monkey
     site.take(site.ours)
     assert (site.fetched, site.shelf.said) == ({}, [])
     assert asked == [(None, site.cell, site.cache, site.shelf.said.append)]
+
+
+def test_what_only_verifies_takes_the_tools_for_the_compiler_image(site: Site) -> None:
+    site.publish(site.signer)
+    serving, devel, tools = named(site.cell)
+    site.take(site.ours, compiles=False)
+    assert site.fetched == {name: site.heads()[name] for name in (serving, tools)}
+    assert made.FILE.read(site.cache) == {name: (f"the id of {name}",) for name in (serving, tools)}
+    site.shelf.repository.delete(site.heads()[tools])
+    site.take(site.ours, compiles=False)
+    assert site.fetched == {name: site.heads()[name] for name in (serving, devel)}
+
+
+def test_the_tools_are_one_layer_more_than_the_base_serves_from(site: Site) -> None:
+    site.publish(site.signer)
+    serving, devel, tools = named(site.cell)
+    assert tools == f"{serving}-tools"
+    repository = site.shelf.repository
+    below = remote_image.present(repository, bases.tag(serving)).image
+    image = remote_image.present(repository, bases.tag(tools)).image
+    *layers, layer = image.content.layers or []
+    assert layers == below.content.layers
+    with tarfile.open(fileobj=io.BytesIO(repository.part(layer)), mode="r:") as archive:
+        entries = {entry.name: (entry.mode, archive.extractfile(entry)) for entry in archive}
+    assert {name: (mode, file.read() if file else b"") for name, (mode, file) in entries.items()} == {
+        f"opt/ftbuild-tools/{name}": (0o755, f"{name} of {site.images[devel].id}".encode())
+        for name in ("cuobjdump", "libz.so.1")
+    }
+    assert image.content.config
+    config = json.loads(repository.part(image.content.config))
+    (rootfs,) = [each.rootfs for each in [repository.config(below)] if each.rootfs]
+    assert config["rootfs"] == {"type": "layers", "diff_ids": [*rootfs.diff_ids, layer.digest]}
+    assert (config["architecture"], config["os"]) == ("amd64", "linux")
+    path, loads = config["config"]["Env"]
+    assert path.startswith("PATH=/opt/ftbuild-tools:")
+    assert loads == "LD_LIBRARY_PATH=/opt/ftbuild-tools"
+
+
+def test_a_compiler_image_without_the_tools_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ContainerError("a script ended with code 1")
+
+    monkeypatch.setattr(container, "produced", fail)
+    with pytest.raises(PublishError, match="a script ended with code 1"):
+        site.publish(site.signer)
 
 
 def test_a_base_that_cannot_be_fetched_is_made_here(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,22 +249,26 @@ def test_a_base_is_published_once(site: Site) -> None:
     assert [line.split()[0] for line in site.shelf.said if line.startswith(("pushing", "signing"))] == [
         "signing",
         "signing",
+        "signing",
     ]
     site.shelf.said.clear()
     site.publish(site.signer)
     assert (site.shelf.said, site.heads()) == ([], before)
 
 
-def test_the_second_image_of_a_base_is_published_where_the_first_one_is_signed_already(site: Site) -> None:
-    """A run was killed between them."""
+@pytest.mark.parametrize("lost", [1, 2], ids=["devel", "tools"])
+def test_an_image_of_a_base_is_published_where_those_before_it_are_signed_already(
+    site: Site, lost: int
+) -> None:
+    """A run was killed between them, or was of a version that knew no tools."""
     recorder: Any = Recorder()
     site.publish(recorder)
-    devel, before = site.cell.base.devel, site.heads()
-    site.shelf.repository.delete(before[devel])
+    name, before = named(site.cell)[lost], site.heads()
+    site.shelf.repository.delete(before[name])
     site.shelf.said.clear()
-    recorder.done.pop()
+    del recorder.done[lost]
     site.publish(recorder)
-    assert site.shelf.said == [f"pushing {devel}", f"signing {devel}"]
+    assert site.shelf.said == [f"pushing {name}", f"signing {name}"]
     assert site.heads() == before
 
 
@@ -249,7 +317,7 @@ def test_a_base_that_nobody_trusted_has_signed_is_made_here(
 def test_what_is_signed_under_another_name_is_no_base(site: Site) -> None:
     """Whoever may push can set a tag to what we have signed for another one."""
     site.publish(site.signer)
-    serving, devel = named(site.cell)
+    serving, devel, _ = named(site.cell)
     index = site.shelf.repository.manifest(bases.tag(serving))
     assert index
     site.shelf.repository.put_manifest(bases.tag(devel), index.raw, manifests.INDEX)
@@ -269,13 +337,16 @@ def test_half_a_base_is_not_taken(site: Site) -> None:
     assert site.shelf.said == nothing == [f"{site.shelf.repository.name} has no base {name}: making it"]
 
 
+@pytest.mark.parametrize("number", range(3), ids=["serving", "devel", "tools"])
 @pytest.mark.parametrize("of", ["another image", "another name"])
-def test_another_image_under_the_tag_of_a_base_is_never_signed(site: Site, of: str) -> None:
-    name = site.cell.base.serving
+def test_another_image_under_the_tag_of_a_base_is_never_signed(site: Site, of: str, number: int) -> None:
+    site.publish(None)
+    name = named(site.cell)[number]
+    site.shelf.repository.delete(site.heads()[name])
     if of == "another image":
         site.put(site.shelf.image(site.cell, "runtime", "strange"), bases.tag(name), name)
     else:
-        site.put(site.images[name], bases.tag(name), site.cell.base.devel)
+        site.put(site.images[site.cell.base.serving], bases.tag(name), "ftbuild-base-open:another")
     digest = site.heads()[name]
     with pytest.raises(PublishError) as refused:
         site.publish(site.signer)
