@@ -5,6 +5,7 @@ They are the kernel's (flock), so that no killed command leaves one behind.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,10 +24,11 @@ _LOCKS, _PROC = Path("/proc/locks"), Path("/proc")
 
 @contextmanager
 def held(file: Path, report: Reporter, waiting: str, *, patience: float = -1) -> Iterator[bool]:
-    """Hold the lock `file`, and yield whether another process had it.
+    """Hold the lock `file`, and yield whether it was held already.
 
-    Then `waiting` is reported, with the other process, and waited for up to `patience` seconds. Less than 0:
-    as long as it takes; 0: no wait, nothing reported. Raises filelock's Timeout.
+    Then it is waited for up to `patience` seconds, and `waiting` is reported, with the other process; another
+    thread is no news. Less than 0: as long as it takes; 0: no wait, nothing reported. Raises filelock's
+    Timeout.
     """
     lock, waited = FileLock(file), False
     try:
@@ -35,7 +37,8 @@ def held(file: Path, report: Reporter, waiting: str, *, patience: float = -1) ->
         if not patience:
             raise
         waited = True
-        report(f"{waiting}{holder(file)}")
+        if _process(file) != os.getpid():
+            report(f"{waiting}{holder(file)}")
         lock.acquire(timeout=patience)
     try:
         yield waited
@@ -63,7 +66,17 @@ def cell(folder: Path, report: Reporter, what: str = "this cell") -> Iterator[bo
 
 
 def holder(file: Path) -> str:
-    """Return the process that holds a lock, as ` (process 1234: invoke build)`; empty where it is not known.
+    """Return the process that holds a lock, as ` (process 1234: invoke build)`; empty where unknown."""
+    try:
+        pid = _process(file)
+        words = (_PROC / str(pid) / "cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return ""
+    return f" (process {pid}: {shell.display([*filter(None, words)])})"
+
+
+def _process(file: Path) -> int | None:
+    """Return the id of the process that holds a lock, None where it is not known.
 
     By the kernel's list of locks, which names those of this machine (proc(5), /proc/locks).
     """
@@ -71,7 +84,6 @@ def holder(file: Path) -> str:
         inode = str(file.stat().st_ino)
         lines = [line.split() for line in _LOCKS.read_text().splitlines()]
         (pid,) = {words[4] for words in lines if words[1] == "FLOCK" and words[5].split(":")[-1] == inode}
-        words = (_PROC / pid / "cmdline").read_text(errors="replace").split("\0")
+        return int(pid)
     except (OSError, ValueError, IndexError):
-        return ""
-    return f" (process {pid}: {shell.display([*filter(None, words)])})"
+        return None

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,6 +61,22 @@ def test_a_command_that_waits_in_vain_names_the_other_one(
             assert f"process {other.pid}" in late.value.what
     assert time.monotonic() - begun < 30
     assert late.value.exit_code == 4
+
+
+def test_threads_of_one_command_wait_for_each_other_in_silence(tmp_path: Path) -> None:
+    """No user waits for another command: patches of one source are fetched side by side."""
+    said: list[str] = []
+
+    def work(_: int) -> None:
+        with locks.held(tmp_path / "lock", said.append, "waiting for another build"):
+            time.sleep(0.2)
+
+    with ThreadPoolExecutor(3) as pool:
+        begun = time.monotonic()
+        assert list(pool.map(work, range(3))) == [None] * 3
+    assert time.monotonic() - begun >= 0.6
+    if Path("/proc/locks").exists():
+        assert said == []
 
 
 def test_a_command_alone_neither_waits_nor_speaks(tmp_path: Path) -> None:
