@@ -7,7 +7,7 @@ annotation of a signed index, so that the signature is about the name, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache as memoised
 from functools import partial
@@ -56,21 +56,29 @@ def publish(session: PublishSession, plan: Plan, report: Reporter) -> None:
     """
     if plan.base.local is None:
         return
-    for image in _images(session, plan, report):
-        name, signer = image.name, session.options.signer
-        there = session.repository.head(tag(name))
-        if there and signer and signer.has_signed(f"{session.repository.name}@{there.digest}", report):
-            continue
-        if there:
-            _require_own(session, image, there.digest)
-        digest = there.digest if there else _push(session, plan, image, report)
-        if signer:
-            report(f"signing {name}")
-            signer.sign(f"{session.repository.name}@{digest}", report)
+    digests: dict[str, str] = {}
+    for image in _images(session, plan, digests, report):
+        digests[image.name] = _published(session, plan, image, report)
 
 
-def _images(session: PublishSession, plan: Plan, report: Reporter) -> Iterator[_Image]:
-    """Yield the images, the one to serve from first: those of the tools stand on it."""
+def _published(session: PublishSession, plan: Plan, image: _Image, report: Reporter) -> str:
+    """Return the digest of the index of an image that is ours, pushed and signed if need be."""
+    signer, there = session.options.signer, session.repository.head(tag(image.name))
+    if there and signer and signer.has_signed(f"{session.repository.name}@{there.digest}", report):
+        return there.digest
+    if there:
+        _require_own(session, image, there.digest)
+    digest = there.digest if there else _push(session, plan, image, report)
+    if signer:
+        report(f"signing {image.name}")
+        signer.sign(f"{session.repository.name}@{digest}", report)
+    return digest
+
+
+def _images(
+    session: PublishSession, plan: Plan, digests: Mapping[str, str], report: Reporter
+) -> Iterator[_Image]:
+    """Yield the images, that of the tools last: it stands on the one of `digests` to serve from."""
 
     def is_local(name: str, found: RemoteImage) -> bool:
         return session.local(name) in found.ids
@@ -82,7 +90,8 @@ def _images(session: PublishSession, plan: Plan, report: Reporter) -> Iterator[_
 
     @memoised
     def tools() -> Tools:
-        serving = remote_image.present(session.repository, tag(plan.base.serving))
+        # Whoever may push can move the tag meanwhile.
+        serving = remote_image.present(session.repository, digests[plan.base.serving])
         return base_tools.of(session.client, session.local(plan.base.devel), session.repository, serving)
 
     for name in (plan.base.serving, plan.base.devel):

@@ -217,6 +217,26 @@ def test_the_tools_are_one_layer_more_than_the_base_serves_from(site: Site) -> N
     assert loads == "LD_LIBRARY_PATH=/opt/ftbuild-tools"
 
 
+def test_the_tools_stand_on_the_image_that_was_signed_whatever_its_tag_leads_to_by_then(site: Site) -> None:
+    """Whoever may push can move a tag at any time."""
+    strange = site.shelf.image(site.cell, "runtime", "strange")
+    serving, _, tools = named(site.cell)
+
+    class Mover(Recorder):
+        def sign(self, name: str, report: object) -> None:
+            super().sign(name, report)
+            if len(self.done) == 1:
+                site.put(strange, bases.tag(serving), serving)
+
+    mover: Any = Mover()
+    site.publish(mover)
+    repository = site.shelf.repository
+    assert remote_image.present(repository, bases.tag(serving)).image.descriptor == strange.manifest
+    below = remote_image.present(repository, site.images[serving].manifest.digest).image.content.layers
+    image = remote_image.present(repository, bases.tag(tools)).image
+    assert (image.content.layers or [])[:-1] == below
+
+
 def test_a_compiler_image_without_the_tools_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ContainerError("a script ended with code 1")
