@@ -23,12 +23,14 @@ _LOCKS, _PROC = Path("/proc/locks"), Path("/proc")
 
 
 @contextmanager
-def held(file: Path, report: Reporter, waiting: str, *, patience: float = -1) -> Iterator[bool]:
+def held(
+    file: Path, report: Reporter, waiting: str, *, patience: float = -1, threads: bool = False
+) -> Iterator[bool]:
     """Hold the lock `file`, and yield whether it was held already.
 
-    Then it is waited for up to `patience` seconds, and `waiting` is reported, with the other process; another
-    thread is no news. Less than 0: as long as it takes; 0: no wait, nothing reported. Raises filelock's
-    Timeout.
+    Then `waiting` is reported, with the other process, and waited for up to `patience` seconds. Less than 0:
+    as long as it takes; 0: no wait, nothing reported. Nor is a wait for this very process, where `threads` of
+    it work side by side. Raises filelock's Timeout.
     """
     lock, waited = FileLock(file), False
     try:
@@ -37,7 +39,7 @@ def held(file: Path, report: Reporter, waiting: str, *, patience: float = -1) ->
         if not patience:
             raise
         waited = True
-        if _process(file) != os.getpid():
+        if not (threads and _process(file) == os.getpid()):
             report(f"{waiting}{holder(file)}")
         lock.acquire(timeout=patience)
     try:

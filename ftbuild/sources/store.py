@@ -160,7 +160,9 @@ class Store(Objects):
         )
         with ExitStack() as lock:
             try:
-                lock.enter_context(locks.held(file, report, waiting, patience=-1 if wait else 0))
+                lock.enter_context(
+                    locks.held(file, report, waiting, patience=-1 if wait else 0, threads=True)
+                )
             except Timeout:
                 yield False
                 return

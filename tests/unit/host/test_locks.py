@@ -68,7 +68,7 @@ def test_threads_of_one_command_wait_for_each_other_in_silence(tmp_path: Path) -
     said: list[str] = []
 
     def work(_: int) -> None:
-        with locks.held(tmp_path / "lock", said.append, "waiting for another build"):
+        with locks.held(tmp_path / "lock", said.append, "waiting for another build", threads=True):
             time.sleep(0.2)
 
     with ThreadPoolExecutor(3) as pool:
