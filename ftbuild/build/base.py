@@ -119,7 +119,7 @@ def is_present(client: docker.DockerClient, plan: Plan, cache: Path, report: Rep
 
 
 def is_comparable(client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter) -> bool:
-    """Return whether verify can compare with the base: `is_present`, or its tools are in place of the compiler."""
+    """Return whether verify can compare with the base: `is_present`, or tools in place of the compiler."""
     without_compiler = (plan.base.serving, plan.base.tools)
     return is_present(client, plan, cache, report) or _are_here(client, plan, without_compiler, cache, report)
 
