@@ -48,10 +48,15 @@ class Engine:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
 
+    def stop(self) -> None:
+        """End the engine, if it runs, as its host would that goes down."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(60)
+
     def restart(self) -> None:
         """End the engine, and start it on its data."""
-        self.process.terminate()
-        self.process.wait(60)
+        self.stop()
         self.process = _start(self.folder)
         _wait(self)
 
@@ -90,9 +95,7 @@ def engine(folder: Path, name: str, network: str, *, tls: bool = False, **settin
         _wait(started)
         yield started
     finally:
-        if started.process.poll() is None:
-            started.process.terminate()
-            started.process.wait(60)
+        started.stop()
         started.die()
         _unmount(folder)
         shell.run(["ip", "link", "delete", name])

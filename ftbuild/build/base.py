@@ -120,14 +120,19 @@ def is_present(client: docker.DockerClient, plan: Plan, cache: Path, report: Rep
 
 def is_comparable(client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter) -> bool:
     """Return whether verify can compare with the base: `is_present`, or tools in place of the compiler."""
-    without_compiler = (plan.base.serving, plan.base.tools)
-    return is_present(client, plan, cache, report) or _are_here(client, plan, without_compiler, cache, report)
+    return _are_here(client, plan, (plan.base.serving, tools(client, plan.base)), cache, report)
+
+
+def tools(client: docker.DockerClient, base: PlannedBase) -> str:
+    """Return the image with the tools that verify needs: that of them alone where only that one is here."""
+    here = (name for name in (base.devel, base.tools) if name and daemon.image(client, name))
+    return next(here, base.devel)
 
 
 def _are_here(
     client: docker.DockerClient, plan: Plan, names: Sequence[str], cache: Path, report: Reporter
 ) -> bool:
-    found = {name: daemon.image(client, name) if name else None for name in names}
+    found = {name: daemon.image(client, name) for name in names}
     return all(found.values()) and (plan.base.local is None or _are_known(cache, found, report))
 
 

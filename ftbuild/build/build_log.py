@@ -21,7 +21,7 @@ _NOT_PUSHED = re.compile(
 # Every build that needs the layer fails alike.
 _CACHE_GONE = re.compile(
     r"^ERROR: (?:target \S+: )?failed to solve: (?P<what>"
-    r".*/(?:overlay2|snapshots)/\S+: no such file or directory"
+    r"(?:failed to prepare \S+ as \S+: .*|.*/(?:overlay2|snapshots)/\S+): no such file or directory"
     r"|(?:failed to get layer \S+: )?layer does not exist)$",
     re.M,
 )

@@ -9,7 +9,8 @@ from functools import cache as memoised
 from pathlib import Path
 from typing import Any
 
-from ftbuild.engine import container, daemon
+from ftbuild.build import base as bases
+from ftbuild.engine import container
 from ftbuild.engine.container import ContainerError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import elf, filesystem
@@ -43,9 +44,8 @@ class Images:
         hint = f"invoke base --base {base.name}" if base.local else "docker load it, or docker pull"
         self.base = container.available(self.client, base.serving, "comparing with the base", hint)
         # Who takes images in place of building them has no use for the compiler image's gigabytes.
-        here = (name for name in (base.devel, base.tools) if name and daemon.image(self.client, name))
-        name = next(here, base.devel)
-        self.tools = container.available(self.client, name, "listing machine code", hint)
+        tools = bases.tools(self.client, base)
+        self.tools = container.available(self.client, tools, "listing machine code", hint)
         self.contents = memoised(self._contents)
         self.libraries = memoised(self._libraries)
         self._inspected = memoised(self._inspect_both)

@@ -228,6 +228,7 @@ def test_a_failure_of_buildkit_itself_is_retried(
         "layer does not exist",
         "failed to get layer sha256:0123: layer does not exist",
         "failed to prepare x as y: open /var/docker/overlay2/z/.tmp-committed1: no such file or directory",
+        "failed to prepare x as y: open /var/lib/docker/btrfs/subvolumes/z: no such file or directory",
         "failed to read dockerfile: stat /var/lib/docker/overlay2/z: no such file or directory",
         "failed to stat /var/lib/buildkit/runc-overlayfs/snapshots/snapshots/7/fs: no such file or directory",
     ],
