@@ -96,7 +96,7 @@ class Converter(Model):
         default="fp32",
         description="what its memory holds: the whole model as fp32 or as the checkpoint is, or a tensor",
     )
-    layout: Relayout | None = None
+    layout: Relayout | None = Field(default=None, description="null: it reads checkpoints as they are")
     settings: Mapping[Identifier, Scalar] = Field(
         default={}, description="config.json of a jax checkpoint, which comes without one"
     )

@@ -58,7 +58,9 @@ class DebianPackages(Model):
     """The system of a local base: a suite of Debian, and packages by the stage that installs them."""
 
     suite: Suite = Field(description="with its updates and security updates; one that debootstrap knows")
-    components: tuple[Literal["main", "contrib", "non-free", "non-free-firmware"], ...] = ("main",)
+    components: tuple[Literal["main", "contrib", "non-free", "non-free-firmware"], ...] = Field(
+        default=("main",), description="areas of the archive that packages are from"
+    )
     packages: Mapping[RequestedSet, tuple[PackageName, ...]] = Field(
         description="names alone: versions are in the lock. unpack: to unpack wheels; compile: to compile "
         "the server; neither is in an image"
@@ -142,4 +144,4 @@ class LockedDebian(Model):
 class DebianLock(Model):
     """debian.lock.yaml, written by `invoke lock`."""
 
-    bases: Mapping[Name, LockedDebian] = {}
+    bases: Mapping[Name, LockedDebian] = Field(default={}, description="by local base")

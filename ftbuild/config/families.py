@@ -25,6 +25,7 @@ from ftbuild.config.types import (
     Identifier,
     Model,
     Name,
+    Source,
     SpecifierText,
     Text,
 )
@@ -123,8 +124,8 @@ class LoadedPart(Model):
     rows: Mapping[FileNames, Formula | Natural] = Field(
         default={}, description="table that may have more rows than are read -> values of a row"
     )
-    instead: tuple[Instead, ...] = ()
-    prompts: Prompts | None = None
+    instead: tuple[Instead, ...] = Field(default=(), description="files that are read in place of others")
+    prompts: Prompts | None = Field(default=None, description="null: it reads no learned prompts")
     keys: Mapping[IniKey, tuple[Identifier, ...]] = Field(
         description="key that it reads without a default -> names that config.ini of other converters and "
         "config.pbtxt of backend 1.1 have for it"
@@ -161,9 +162,9 @@ class Loading(Model):
     """
 
     model_type: Text = Field(description="of the model in config.pbtxt")
-    parts: tuple[LoadedPart, ...] = Field(min_length=1)
+    parts: tuple[LoadedPart, ...] = Field(min_length=1, description="by class: encoder, decoder or both")
     rotates: Rotates | None = Field(default=None, description="null: its positions are others")
-    source: Text
+    source: Source
 
 
 class Vectors(Model):
@@ -231,15 +232,17 @@ class Int8(Model):
     multiples: Mapping[Literal["hidden", "inner"], Annotated[StrictInt, Field(gt=0, lt=2**31)]] = Field(
         description="facts of which each GPU's share must be a multiple"
     )
-    source: Text
+    source: Source
 
 
 class Family(Model):
     """A model family: models of one structure."""
 
     title: Text | None = Field(default=None, description="its name in the documentation; null: its key")
-    checkpoint: CheckpointConfig
-    converters: tuple[Converter, ...] = Field(min_length=1)
+    checkpoint: CheckpointConfig = Field(description="how its checkpoints are told and described")
+    converters: tuple[Converter, ...] = Field(
+        min_length=1, description="each for the FasterTransformer versions that it can run on"
+    )
     served_as: Name | None = Field(
         default=None, description="family as which its converted weights are served; null: itself"
     )
@@ -255,7 +258,7 @@ class Family(Model):
     loading: Loading | None = Field(
         default=None, description="of a family of the backend's own; null: its weights are not compared"
     )
-    source: Text
+    source: Source
 
     @model_validator(mode="after")
     def _answers_in_one_form(self) -> Self:
@@ -278,7 +281,7 @@ class Family(Model):
 class ExtraModel(Model):
     """A model of a family, beside the family's own, that the reference makes for the smoke test."""
 
-    family: Name
+    family: Name = Field(description="whose converters and tensors it has")
     ft: SpecifierText = Field(default=">=0", description="FasterTransformer versions that convert it")
     gpus: Literal[2, 4] = Field(default=2, description="the most GPUs that its weights are split over")
 
@@ -300,7 +303,7 @@ class ModelsConfig(Model):
         default=(), description="keys of config.json that change nothing of what any family computes"
     )
     extra: Mapping[Name, ExtraModel] = Field(default={}, description="more models that the reference makes")
-    families: Mapping[Name, Family]
+    families: Mapping[Name, Family] = Field(description="by the name for `--model`")
 
     @model_validator(mode="after")
     def _extra_models_have_families(self) -> Self:

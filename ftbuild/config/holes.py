@@ -46,16 +46,16 @@ Purl = Annotated[str, Shape(r"pkg:\S+", "a package URL such as pkg:pypi/numpy", 
 class Bulletin(Model):
     """Where holes were announced, or closed without a word about a hole, or found by us."""
 
-    name: Text
+    name: Text = Field(description="its title")
     date: Day = Field(description="of the revision that was read")
-    url: Text
+    url: Text = Field(description="where it can be read")
 
 
 class Component(Model):
     """Something in images that has holes, found in them by its package URL."""
 
-    name: Text
-    purl: Purl
+    name: Text = Field(description="for messages and tables")
+    purl: Purl = Field(description="package URL without a version")
     versions: Mapping[VersionText, VersionText] = Field(
         default={}, description="version as the bulletins write it -> its own; empty: they write its own"
     )
@@ -67,15 +67,15 @@ class Exemption(Model):
     """Bases on which a hole does not exist, and why."""
 
     bases: Bases = Field(description="local: built here; registry: somebody's image")
-    justification: Justification
-    reason: Text
+    justification: Justification = Field(description="of VEX (OpenVEX 0.2.0)")
+    reason: Text = Field(description="why, for readers")
 
 
 class Hole(Model):
     """One hole of one component, in versions from `introduced` up to, but not with, `fixed`."""
 
-    component: Name
-    bulletin: Name
+    component: Name = Field(description="key of `components`: what has it")
+    bulletin: Name = Field(description="key of `bulletins`: what tells of it")
     score: float = Field(
         ge=0, le=10, description="CVSS v3 base score, from the bulletin; ours, whose vector `checked` has"
     )
@@ -85,7 +85,7 @@ class Hole(Model):
     cured_by: tuple[PatchPath, ...] = Field(
         default=(), description="patches, as component/file; an image with one of them does not have the hole"
     )
-    not_affected: tuple[Exemption, ...] = ()
+    not_affected: tuple[Exemption, ...] = Field(default=(), description="bases whose images do not have it")
     advice: Text | None = Field(default=None, description="null: the component's")
     checked: Text | None = Field(
         default=None,
@@ -97,9 +97,9 @@ class HolesConfig(Model):
     """holes.yaml: known holes, and the day up to which bulletins were read."""
 
     known: Day = Field(default="1970-01-01", description="the newest bulletins that were looked for")
-    bulletins: Mapping[Name, Bulletin] = {}
-    components: Mapping[Name, Component] = {}
-    holes: Mapping[HoleId, Hole] = {}
+    bulletins: Mapping[Name, Bulletin] = Field(default={}, description="what was read")
+    components: Mapping[Name, Component] = Field(default={}, description="what can have holes")
+    holes: Mapping[HoleId, Hole] = Field(default={}, description="by CVE or our own FTBUILD number")
 
 
 @dataclass(frozen=True)

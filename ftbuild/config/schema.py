@@ -38,6 +38,7 @@ from ftbuild.config.types import (
     Release,
     Sha256,
     SmNumber,
+    Source,
     SpecifierText,
     Text,
     TreePath,
@@ -64,22 +65,24 @@ class SmFact(Model):
     gpus: Mapping[Text, Annotated[int, Field(gt=0, lt=10_000)]] = Field(
         default={}, description="GPU -> its memory in GB (10^9 bytes), as NVIDIA's data sheets have it"
     )
-    source: Text = Field(description="where the fact stands")
+    source: Source
 
 
 class PatchedSm(Model):
     """An SM that the release compiles only with one of our patches."""
 
     patch: EntryPath = Field(description="series entry, as <component>/<file>")
-    source: Text
+    source: Source
 
 
 class ReleaseSms(Model):
     """The SMs that FasterTransformer of a release compiles."""
 
     builds: tuple[SmNumber, ...] = Field(description="without a patch of ours")
-    source: Text = Field(description="file and line upstream")
-    patched: Mapping[SmNumber, PatchedSm] = {}
+    source: Source
+    patched: Mapping[SmNumber, PatchedSm] = Field(
+        default={}, description="the others that a patch of ours makes it compile"
+    )
 
 
 class ReleaseConfig(Model):
@@ -88,14 +91,14 @@ class ReleaseConfig(Model):
     server: VersionText = Field(description="version of Triton Inference Server")
     cuda: VersionText = Field(description="CUDA of NVIDIA's image of this release")
     driver: VersionText = Field(description="oldest driver that CUDA version runs on")
-    source: Text
+    source: Source
     base: Name = Field(description="base of its cells where no other is asked for: one that was built here")
     default_sms: tuple[SmNumber, ...] = Field(min_length=1, description="built when no SM is asked for")
     support_end: Day | None = Field(
         default=None,
         description="last day on which its images on a base built here get fixes; null: none is promised",
     )
-    sms: ReleaseSms
+    sms: ReleaseSms = Field(description="what FasterTransformer of this release compiles")
 
 
 class MatrixConfig(Model):
@@ -106,8 +109,8 @@ class MatrixConfig(Model):
         default="zstd",
         description="of layers in a registry: zstd, or gzip, which is larger, for Docker Engine before 23",
     )
-    sms: Mapping[SmNumber, SmFact] = Field(min_length=1)
-    releases: Mapping[Release, ReleaseConfig] = Field(min_length=1)
+    sms: Mapping[SmNumber, SmFact] = Field(min_length=1, description="by number, such as 80")
+    releases: Mapping[Release, ReleaseConfig] = Field(min_length=1, description="by release, such as 22.12")
 
 
 class Repository(Model):
@@ -146,8 +149,10 @@ class SourceRef(Model):
 class SourcesConfig(Model):
     """sources.yaml: repositories and the refs of each release."""
 
-    repositories: Mapping[Name, Repository]
-    releases: Mapping[Release, Mapping[Name, SourceRef]]
+    repositories: Mapping[Name, Repository] = Field(description="by the name that releases give them")
+    releases: Mapping[Release, Mapping[Name, SourceRef]] = Field(
+        description="release -> repository -> what is built of it"
+    )
 
     def built(self, release: str) -> tuple[str, ...]:
         """Return the repositories that the images of a release are built from."""
@@ -157,24 +162,30 @@ class SourcesConfig(Model):
 class LockedSource(Model):
     """A ref resolved to the commit and the tree that are built."""
 
-    ref: GitRef
-    commit: Commit
-    tree: Commit
+    ref: GitRef = Field(description="of sources.yaml, which was resolved")
+    commit: Commit = Field(description="what the ref led to")
+    tree: Commit = Field(description="of the commit; a build compares it")
 
 
 class LockedBackport(Model):
     """An upstream commit applied by reference, and the hash of its diff."""
 
-    tree: Commit
-    diff: Sha256
+    tree: Commit = Field(description="of the upstream commit")
+    diff: Sha256 = Field(description="of its diff as git writes it")
 
 
 class Lock(Model):
     """sources.lock.yaml, written by `invoke lock`."""
 
-    sources: Mapping[Release, Mapping[Name, LockedSource]] = {}
-    backports: Mapping[Name, Mapping[Commit, LockedBackport]] = {}
-    bases: Mapping[Name, Mapping[Release, Sha256]] = {}
+    sources: Mapping[Release, Mapping[Name, LockedSource]] = Field(
+        {}, description="release -> repository -> what is built of it"
+    )
+    backports: Mapping[Name, Mapping[Commit, LockedBackport]] = Field(
+        {}, description="repository -> upstream commit that is applied by reference"
+    )
+    bases: Mapping[Name, Mapping[Release, Sha256]] = Field(
+        {}, description="base -> release -> digest of its image in a registry"
+    )
     objects: Mapping[Name, ImageDigest] = Field(
         {},
         description="by cell id, what was compiled elsewhere; written by invoke lock --objects-from REGISTRY",
@@ -184,7 +195,7 @@ class Lock(Model):
 class PatchRange(Model):
     """The component versions a series entry is meant for, and what it can leave out of lean cells."""
 
-    versions: SpecifierText
+    versions: SpecifierText = Field(description="of the component that the entry applies to")
     leaves_out: tuple[Literal["beams", "experts", "heads", "int8"], ...] = Field(
         (),
         description="what cells of `--without` and `--head-sizes` leave out by it; no other cell takes it",
@@ -199,23 +210,25 @@ class PatchesConfig(Model):
     """patches.yaml: where the series lie and which component versions each entry is meant for."""
 
     directory: FilePath = Field(description="folder of the series, relative to this file")
-    ranges: Mapping[Name, Mapping[EntryName, PatchRange]]
+    ranges: Mapping[Name, Mapping[EntryName, PatchRange]] = Field(
+        description="component -> entry of its series"
+    )
 
 
 class Requirements(Model):
     """Requirements files for pip, by the stage that installs them, relative to bases.yaml."""
 
-    toolchain: FilePath
-    pyt: FilePath
+    toolchain: FilePath = Field(description="what configures and compiles")
+    pyt: FilePath = Field(description="what the pyt tree compiles against: torch")
     runtime: FilePath = Field(description="what the Python models of a model repository import")
-    sdk: FilePath
+    sdk: FilePath = Field(description="what converters and examples import")
 
 
 class LocalBase(Model):
     """A base that `invoke base` builds from a Dockerfile of ours."""
 
     dockerfile: FilePath = Field(description="relative to bases.yaml; has the targets `serving` and `devel`")
-    debian: DebianPackages
+    debian: DebianPackages = Field(description="the system that it consists of")
     requirements: FilePath | None = Field(
         default=None, description="wheels that its Dockerfile unpacks, relative to bases.yaml"
     )
@@ -226,14 +239,16 @@ class LocalBase(Model):
         default=None,
         description="an image of the locked system by digest, for machines where debootstrap cannot make it",
     )
-    arguments: Mapping[Identifier, Text] = {}
+    arguments: Mapping[Identifier, Text] = Field(
+        default={}, description="build arguments of its Dockerfile (ARG)"
+    )
 
 
 class BaseConfig(Model):
     """An image to build on and to serve from."""
 
     image: ImageName | None = Field(default=None, description="registry image; {release} is filled in")
-    local: LocalBase | None = None
+    local: LocalBase | None = Field(default=None, description="what builds it here; null: `image` is pulled")
     architecture: Architecture = Field(
         default=DEFAULT, description="of the processors that its images run on"
     )
@@ -244,7 +259,7 @@ class BaseConfig(Model):
     driver: VersionText | None = Field(
         default=None, description="oldest driver for the CUDA in it; null: the release's own"
     )
-    releases: tuple[Release, ...] = Field(min_length=1)
+    releases: tuple[Release, ...] = Field(min_length=1, description="whose cells it is built for")
     host_compiler: tuple[Program, Program] = Field(description="C and C++ compiler that this CUDA accepts")
     toolchain_packages: tuple[Package, ...] = Field(
         default=(), description="Debian packages of the toolchain stage"
@@ -268,7 +283,7 @@ class BaseConfig(Model):
     manylinux: Manylinux = Field(
         default="2.17", description="newest manylinux tag, by its glibc, that the base and its pip accept"
     )
-    requirements: Requirements
+    requirements: Requirements = Field(description="Python packages by stage")
     openai: FilePath | None = Field(
         default=None, description="requirements of the OpenAI front on this base; no part of any cell"
     )
@@ -279,7 +294,7 @@ class BaseConfig(Model):
     tried: Mapping[Release, Mapping[SmNumber, Text]] = Field(
         default={}, description="the GPU on which images of a release passed the smoke test; others never ran"
     )
-    source: Text
+    source: Source
 
     def requirements_by_role(self) -> dict[str, str]:
         """Return the requirements files by the stage that installs them; `server` is that of a local base."""
@@ -294,7 +309,7 @@ class BaseConfig(Model):
 class LaterImage(Model):
     """An image of NVIDIA's that nothing is built on."""
 
-    server: VersionText
+    server: VersionText = Field(description="version of Triton Inference Server in it")
     cublas: int = Field(strict=True, ge=11, description="major version of its libcublas.so")
     line: int = Field(strict=True, ge=1, description="line of upstream's build.py that says so")
 
@@ -302,10 +317,10 @@ class LaterImage(Model):
 class NotBuilt(Model):
     """Later images of a registry as data, to see on which of them our libraries could be layered."""
 
-    image: ImageName
+    image: ImageName = Field(description="registry image; {release} is filled in")
     libraries: Name = Field(description="base whose CUDA compiles the libraries")
-    source: Text
-    images: Mapping[Release, LaterImage]
+    source: Source
+    images: Mapping[Release, LaterImage] = Field(description="by release")
 
 
 class BasesConfig(Model):
@@ -314,8 +329,8 @@ class BasesConfig(Model):
     dockerfile: FilePath = Field(
         description="the recipe of all cells, relative to this file; its programs are in steps/ beside it"
     )
-    bases: Mapping[Name, BaseConfig] = Field(min_length=1)
-    not_built: NotBuilt | None = None
+    bases: Mapping[Name, BaseConfig] = Field(min_length=1, description="by the name for `--base`")
+    not_built: NotBuilt | None = Field(default=None, description="null: no later images are compared")
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,7 @@ _VERSION = r"[0-9][0-9A-Za-z.+!-]*"
 _CLAUSE = rf" *(?:==|!=|<=|>=|<|>|~=) *{_VERSION}(?:\.\*)? *"
 
 Text = Annotated[str, Shape(r"[^\x00-\x1f\x7f]+", "one line of text", most=1000)]
+Source = Annotated[Text, Field(description="where the facts stand: file and line upstream, or a page")]
 Name = Annotated[str, Shape(_PLAIN, "lower case letters and digits, between them '.', '_' or '-'", most=60)]
 Release = Annotated[str, Shape(r"[0-9]{2}\.[0-9]{2}", "a release such as 22.12")]
 Day = Annotated[

@@ -117,6 +117,19 @@ def test_every_configuration_file_fits_the_exported_schema(folder: str) -> None:
         jsonschema.validate(json.loads(json.dumps(data)), schema)
 
 
+@pytest.mark.parametrize("name", json_schemas())
+def test_editors_describe_every_key(name: str) -> None:
+    schema = json.loads(json_schemas()[name])
+    models = {"": schema, **schema.get("$defs", {})}
+    plain = [
+        f"{model}.{key}"
+        for model, of in models.items()
+        for key, facts in of.get("properties", {}).items()
+        if not facts.get("description")
+    ]
+    assert not plain
+
+
 def test_the_schemas_in_the_repository_are_current() -> None:
     for name, text in json_schemas().items():
         assert (ROOT / "buildcfg/schema" / name).read_text() == text, "run: invoke dev.schema"

@@ -185,25 +185,6 @@ def test_a_folder_without_the_file_knows_of_no_holes(config_folder: Path) -> Non
     assert loader.load(config_folder).holes == HolesConfig()
 
 
-def test_editors_describe_every_key_of_which_the_name_does_not_say_it_all() -> None:
-    """By the schema of holes.yaml (`invoke dev.schema`)."""
-    schema = HolesConfig.model_json_schema()
-    models = {"": schema, **schema["$defs"]}
-    plain = {
-        f"{model}.{key}"
-        for model, of in models.items()
-        for key, facts in of.get("properties", {}).items()
-        if not facts.get("description")
-    }
-    assert plain == {
-        ".bulletins", ".components", ".holes",
-        "Bulletin.name", "Bulletin.url",
-        "Component.name", "Component.purl",
-        "Exemption.justification", "Exemption.reason",
-        "Hole.bulletin", "Hole.component", "Hole.not_affected",
-    }  # fmt: skip
-
-
 def test_without_a_day_nothing_is_known_since_long_ago() -> None:
     assert HolesConfig().known == holes.Known().day == "1970-01-01"
 
