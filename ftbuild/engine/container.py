@@ -6,6 +6,7 @@ Nothing is mounted here, so the engine may be on another machine; files go in an
 from __future__ import annotations
 
 import shlex
+import signal
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ftbuild.engine import daemon
 from ftbuild.errors import FtbuildError, HostError
+from ftbuild.host import shell
 
 if TYPE_CHECKING:
     import docker
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 ROOT = "0"
 SCRIPT_SECONDS = 600
 SHOWN_LINES = 5
+SIGNALLED = 128
 # Upstream's converters start a process for each CPU, torch a thread.
 MAX_PROCESSES = 4096
 # What the engine and the rest of the machine keep.
@@ -206,8 +209,13 @@ def _finished(
             raise ContainerError(f"a script did not end within {seconds} s", hint=_REPEAT) from late
         if code:
             last = container.logs().decode("utf-8", "replace").strip().splitlines()[-SHOWN_LINES:]
-            raise ContainerError("\n".join([f"a script ended with code {code}", *last]), hint=_REPEAT)
+            raise ContainerError("\n".join([f"a script {ending(code)}", *last]), hint=_REPEAT)
         yield container
+
+
+def ending(code: int) -> str:
+    """Return in words how a container's process ended; the engine adds 128 to the number of a signal."""
+    return shell.ending(SIGNALLED - code if SIGNALLED < code < SIGNALLED + signal.NSIG else code)
 
 
 @contextmanager

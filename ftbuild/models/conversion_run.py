@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftbuild.engine import mounted
+from ftbuild.engine import container, mounted
 from ftbuild.errors import ConfigError, ConversionError, HostError
 from ftbuild.host import disk, files
 from ftbuild.models import config_ini, progress, sentence, untrusted, weight_checks, weights
@@ -133,7 +133,7 @@ def _check_output(code: int, output: str, partial: Path, log: Path) -> None:
                 where=str(log),
                 hint="it holds the whole model, some families as fp32 whatever the checkpoint is",
             )
-        raise _failed(f"the converter ended with code {code}", output.splitlines()[-SHOWN_LINES:], log)
+        raise _failed(f"the converter {container.ending(code)}", output.splitlines()[-SHOWN_LINES:], log)
     if lost := [line for line in output.splitlines() if any(mark in line for mark in LOST)]:
         raise _failed("the converter left something out", lost[:SHOWN_LINES], log)
 

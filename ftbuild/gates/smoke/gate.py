@@ -281,7 +281,7 @@ def _suite(folder: Path, report: Reporter, servers: int = 1) -> None:
         on_line=lambda line: report(line) if _is_news(line) else None,
     )
     if code not in (0, 1) or not xml.exists():  # pytest's 0 and 1: all tests ran
-        raise SmokeError(f"the suite broke (pytest's code {code})", where=str(log))
+        raise SmokeError(f"the suite broke (pytest {shell.ending(code)})", where=str(log))
 
 
 def _is_news(line: str) -> bool:

@@ -284,9 +284,16 @@ def test_a_job_without_a_family_is_an_error_and_no_pass(config: Config, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("code", "written"), [(2, True), (3, True), (5, True), (0, False)])
+@pytest.mark.parametrize(
+    ("code", "written", "ending"),
+    [
+        *((code, True, f"ended with code {code}") for code in (2, 3, 5)),
+        (0, False, "ended with code 0"),
+        (-9, True, r"was ended by signal 9 \(Killed\)"),
+    ],
+)
 def test_a_suite_that_broke_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, written: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, written: bool, ending: str
 ) -> None:
     (tmp_path / gate.JUNIT).write_text("of an earlier run")
 
@@ -296,7 +303,7 @@ def test_a_suite_that_broke_is_an_error(
         return code
 
     monkeypatch.setattr(shell, "stream", stream)
-    with pytest.raises(SmokeError, match=rf"the suite broke \(pytest's code {code}\)") as broken:
+    with pytest.raises(SmokeError, match=rf"the suite broke \(pytest {ending}\)") as broken:
         gate._suite(tmp_path, lambda line: None)
     assert broken.value.where == str(tmp_path / gate.LOG)
 

@@ -61,6 +61,22 @@ def test_no_script_runs_after_one_that_fails() -> None:
     assert caught.value.what == "a script ended with code 3\nsaid"
 
 
+@pytest.mark.parametrize(
+    ("code", "ending"),
+    [
+        (128, "ended with code 128"),
+        (137, "was ended by signal 9 (Killed)"),
+        (139, "was ended by signal 11 (Segmentation fault)"),
+        (255, "ended with code 255"),
+    ],
+)
+def test_a_script_that_a_signal_ends_is_told_by_its_name(code: int, ending: str) -> None:
+    engine: Any = Sh()
+    with pytest.raises(ContainerError) as caught:
+        container.run_all(engine, "image", [f"exit {code}"])
+    assert caught.value.what == f"a script {ending}"
+
+
 @dataclass
 class Engine:
     """What each script answers, and the containers that were started: image, user, scripts, copied files."""
