@@ -99,14 +99,16 @@ def make_bases(
     names: Names | None = None,
     substitutes: Substitutes | None = None,
     *,
+    compiles: bool = True,
     report: Reporter = print,
 ) -> None:
     """Ensure the base of each plan, once where they share it.
 
     With `names`, those that are made here are also pushed to the staging repository, for builders elsewhere.
-    What `substitutes` have is pulled. Raises HostError before any work if engine or buildx is missing or the
-    staging registry does not answer; HostError, PinError, PatchError or BuildError for the first base that
-    cannot be made (`build.base.ensure`); PublishError if the registry refuses.
+    What `substitutes` have is pulled, without the compiler image if nothing `compiles` with it. Raises
+    HostError before any work if engine or buildx is missing or the staging registry does not answer;
+    HostError, PinError, PatchError or BuildError for the first base that cannot be made
+    (`build.base.ensure`); PublishError if the registry refuses.
     """
     client = daemon.connect()
     buildx.version()
@@ -115,11 +117,12 @@ def make_bases(
     for plan in {plan.base.serving: plan for plan in plans}.values():
         work, cache, rebuild = options.work, options.cache, options.rebuild
         if substitutes and not rebuild:
-            bases.take(substitutes, client, plan, cache, report)
-        base.ensure(client, plan, host, work, cache, rebuild=rebuild, report=report)
+            bases.take(substitutes, client, plan, cache, report, compiles=compiles)
+        if compiles or not base.is_comparable(client, plan, cache, report):
+            base.ensure(client, plan, host, work, cache, rebuild=rebuild, report=report)
         if staging:
             from_builder.push_base(staging, plan, report=report)
-        report(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
+        report(f"base {plan.base.name}: {plan.base.serving}, {base.tools(client, plan.base)}")
 
 
 def _staging(names: Names | None, options: BuildOptions) -> PublishSession | None:

@@ -128,7 +128,10 @@ def _print_plans(config: Config | None, planned: Sequence[Plan], output: str) ->
         print(f"\n{machine.ONLINE}")
 
 
-@command(needs={"stage": ["push"], "trust": ["from_"]}, beside={"plan": ("triton", "base")})
+@command(
+    needs={"stage": ["push"], "trust": ["from_"], "without_compiler": ["from_"]},
+    beside={"plan": ("triton", "base"), "without_compiler": ("push", "rebuild")},
+)
 def base(
     config: ConfigFolder = CONFIG,
     triton: Releases = (),
@@ -141,6 +144,7 @@ def base(
     push: Annotated[str | None, "registry (host and path) where builders elsewhere find them"] = None,
     stage: Annotated[str | None, "path below the registry of --push where they wait"] = None,
     plan: PlanFile = None,
+    without_compiler: Annotated[bool, "pull no compiler image where verify can do without it"] = False,
 ) -> int:
     """Build the images that cells are based on (`--base open`: from Debian and PyPI packages)."""
     from ftbuild import pipeline
@@ -153,5 +157,7 @@ def base(
     options = BuildOptions(
         cache_folder(), work, jobs=jobs, ca=ca_bundle(ca), progress=progress, rebuild=rebuild
     )
-    pipeline.make_bases(planned, options, staging, substituting.substitutes(image, work))
+    pipeline.make_bases(
+        planned, options, staging, substituting.substitutes(image, work), compiles=not without_compiler
+    )
     return 0

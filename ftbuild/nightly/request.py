@@ -60,9 +60,15 @@ class NightlyOptions:
     trust: Sequence[str] = ()
     publish_objects: bool = False
 
-    def of_bases(self) -> list[str]:
-        """Return the options of each `invoke base` about what is downloaded and taken from registries."""
-        return replace(self, objects=False).of_builds()  # a base has no objects
+    def of_bases(self, *, elsewhere: bool) -> list[str]:
+        """Return the options of each `invoke base` about what is downloaded and taken from registries.
+
+        A cell that is compiled takes the compiler image itself; builders `elsewhere` and published objects
+        get it from here.
+        """
+        taken = self.from_ and not elsewhere and not self.publish_objects
+        options = replace(self, objects=False).of_builds()  # a base has no objects
+        return [*options, *(["--without-compiler"] if taken else [])]
 
     def of_builds(self) -> list[str]:
         """Return those of each `invoke build`."""

@@ -200,7 +200,13 @@ def _with_bases(schedule: Schedule, options: NightlyOptions, request: Request, f
     jobs = ["--jobs", str(options.jobs)] if options.jobs else []
     ways = (share.through(schedule.run.registry, options.stage) for share in schedule.shares)
     through = next(filter(None, ways), [])
-    failed = bases.make(to_build, [*jobs, *options.of_bases(), *through], request.work, folder, to_stderr)
+    failed = bases.make(
+        to_build,
+        [*jobs, *options.of_bases(elsewhere=bool(through)), *through],
+        request.work,
+        folder,
+        to_stderr,
+    )
     left = [plan for plan in schedule.plans if plan.cell.id not in failed]
     return replace(schedule, plans=left, settled={**schedule.settled, **failed})
 

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ftbuild import pipeline
 from ftbuild.build import objects as build_objects
 from ftbuild.build.base import is_comparable, is_present
+from ftbuild.build.run import BuildOptions
 from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.errors import PublishError
@@ -261,7 +263,9 @@ def test_verify_finds_with_the_tools_of_a_base_what_it_finds_with_its_compiler_i
     substitutes = Substitutes(
         session.options.names, [PublicKey(str(elsewhere.keys / "cosign.pub"))], tmp_path
     )
-    bases.take(substitutes, client, plan, tmp_path, said.append, compiles=False)
+    options = BuildOptions(tmp_path, tmp_path)
+    pipeline.make_bases([plan], options, None, substitutes, compiles=False, report=said.append)
+    assert said[-1] == f"base {plan.base.name}: {plan.base.serving}, {plan.base.tools}"
     assert is_comparable(client, plan, tmp_path, said.append)
     assert not daemon.image(client, plan.base.devel)
     assert gate.verify(subject, images=images).results == whole.results

@@ -515,6 +515,7 @@ def test_what_is_taken_from_registries_reaches_the_commands_of_each_cell(
     done = night.run(from_=HERE, objects=True, trust=trust, publish_objects=True, attest=True)
     (base,) = night.commands.bases
     assert "--objects" not in base, "a base has none"
+    assert "--without-compiler" not in base, "what is published with objects has it"
     assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
     assert done.command.endswith(f"{shlex.join(taking)} --registry {HERE}")
     for name, *options in night.commands.lines:
@@ -526,6 +527,7 @@ def test_what_is_taken_from_registries_reaches_the_commands_of_each_cell(
     night.commands.lines.clear()
     night.commands.published.clear()
     night.run(from_=HERE, trust=("ours.pub",))
+    assert night.commands.bases[1][2:] == ["--jobs", "4", *taking[:2], *taking[3:5], "--without-compiler"]
     for name, *options in night.commands.lines:
         assert ("--trust" in options) is (name == "build")
         assert "--objects" not in options
