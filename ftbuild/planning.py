@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache, partial
 
 from packaging.utils import canonicalize_name
 
@@ -19,24 +20,37 @@ from ftbuild.sources import planned, requirements
 from ftbuild.sources.debian.pinned import locked
 from ftbuild.sources.inputs import PlannedPatch, PlannedSource
 from ftbuild.sources.patches import series
+from ftbuild.sources.patches.series import Entry
 
 # What the plan itself and the CMake options refer to, below the source root (ftbuild/cmake.py).
 COMPONENTS = ("ft", "backend")
 PLACES = ("ft", "backend", "repo-core-src", "common", "triton-backend")
 
 
-def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
-    """Make the plan of one cell.
+def make_plans(config: Config, cells: Iterable[Cell], revision: Revision) -> list[Plan]:
+    """Make the plans of cells, of which all have the same series: it is read once.
 
     Raises PinError where the lock lacks a pin or a requirement its hash, PatchError where the series is
     malformed, ConfigError where a file that the recipe names is missing.
     """
+    read = cache(partial(series.read_series, config))
+    return [_plan(config, cell, revision, read) for cell in cells]
+
+
+def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
+    """Make the plan of one cell; errors as those of `make_plans`."""
+    return make_plans(config, [cell], revision)[0]
+
+
+def _plan(
+    config: Config, cell: Cell, revision: Revision, read: Callable[[], Mapping[str, tuple[Entry, ...]]]
+) -> Plan:
     base = config.bases.bases[cell.base]
     release = config.matrix.releases[cell.triton]
     _require_sources(config, cell.triton)
     planned_sources = tuple(_sources(config, cell, base))
     versions = {s.repository: s.version for s in planned_sources}
-    patches = tuple(_patches(config, versions, lean=bool(cell.left_out)))
+    patches = tuple(_patches(config, read(), versions, lean=bool(cell.left_out)))
     cuda = matrix.cuda_version(config, cell)
     toolchain = cmake.Toolchain(*base.host_compiler, cuda)
     files = tuple(recipe.files(config, base))
@@ -124,8 +138,14 @@ def _sources(config: Config, cell: Cell, base: BaseConfig) -> Iterator[PlannedSo
         yield planned.source(config, release, name, cell.sms)
 
 
-def _patches(config: Config, versions: Mapping[str, str | None], *, lean: bool) -> Iterator[PlannedPatch]:
-    for component, entries in series.read_series(config).items():
+def _patches(
+    config: Config,
+    by_component: Mapping[str, tuple[Entry, ...]],
+    versions: Mapping[str, str | None],
+    *,
+    lean: bool,
+) -> Iterator[PlannedPatch]:
+    for component, entries in by_component.items():
         for entry in series.applicable(entries, versions.get(component) or "", lean=lean):
             yield planned.patch(config, entry)
 

@@ -76,7 +76,7 @@ def _garbage(config: Config, plans: list[Plan], keep: int, staging: Names | None
 def _all_plans(config: Config) -> list[Plan]:
     """Return the plans of every cell on every base."""
     from ftbuild.matrix import make_matrix
-    from ftbuild.planning import make_plan
+    from ftbuild.planning import make_plans
 
     table = make_matrix(config, *config.bases.bases)
-    return [make_plan(config, cell, revision()) for cell in table.cells]
+    return make_plans(config, table.cells, revision())

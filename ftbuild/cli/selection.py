@@ -95,7 +95,7 @@ class Selection:
 
 def plans(config: Config, selection: Selection, file: Path | None = None) -> list[Plan]:
     """Return the plans of the selected cells, or the one of a plan file."""
-    from ftbuild.planning import make_plan
+    from ftbuild.planning import make_plans
 
     if file:
         from ftbuild import plan_file
@@ -103,7 +103,7 @@ def plans(config: Config, selection: Selection, file: Path | None = None) -> lis
         return [plan_file.read(file)]
 
     checkout = revision()
-    return [make_plan(config, cell, checkout) for cell in selection.cells(config)]
+    return make_plans(config, selection.cells(config), checkout)
 
 
 def loaded(selection: Selection, file: Path | None) -> tuple[Config | None, list[Plan]]:

@@ -135,7 +135,7 @@ def audit_feed(
     from ftbuild.audit import feed
     from ftbuild.cli.selection import revision
     from ftbuild.config import loader
-    from ftbuild.planning import make_plan
+    from ftbuild.planning import make_plans
     from ftbuild.publishing import names
 
     loaded, checkout = loader.load(config), revision()
@@ -143,7 +143,7 @@ def audit_feed(
     image = loaded.matrix.image
     repository = names.resolve(registry, None, image).repository if registry else image
     folder = out or work_folder() / "advisories"
-    planned = [make_plan(loaded, cell, checkout) for cell in cells.values()]
+    planned = make_plans(loaded, cells.values(), checkout)
     made = feed.records(planned, loaded.holes, repository, checkout.time)
     old = feed.read(folder)
     new = feed.renewed(old, made, checkout.time)

@@ -28,7 +28,7 @@ from ftbuild.nightly.report import wording
 from ftbuild.nightly.request import NightlyOptions, Request
 from ftbuild.nightly.scheduler import Hooks, Schedule
 from ftbuild.plan import Plan
-from ftbuild.planning import make_plan
+from ftbuild.planning import make_plans
 from ftbuild.publishing import names, signing
 from ftbuild.publishing.status import PublishStatus, query
 from ftbuild.registry.client import Repository
@@ -173,7 +173,7 @@ def _schedule(request: Request, options: NightlyOptions, info: Mapping[str, Any]
     )
     named = tuple(share.record() for share in shares if share.name)
     run = replace(run, jobs=sum(share.budget.jobs for share in shares), builders=named)
-    plans = [make_plan(config, cell, request.revision) for cell in table.cells]
+    plans = make_plans(config, table.cells, request.revision)
     settled = {**kept, **{entry.cell.id: _excluded(entry) for entry in table.excluded}}
     done = passed_before(plans, run)
     tested = {record.cell for record in done.values() if run.registry and record.registry != run.registry}

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -16,10 +17,11 @@ from ftbuild.config import loader
 from ftbuild.config.debian import DebianLock
 from ftbuild.config.schema import Config, Lock
 from ftbuild.errors import ConfigError, PinError
+from ftbuild.host import reading
 from ftbuild.input_key import input_key
 from ftbuild.matrix import select
 from ftbuild.plan import PRODUCTS, Plan, Revision
-from ftbuild.planning import make_plan
+from ftbuild.planning import make_plan, make_plans
 
 REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00", url="https://example.invalid/ftbuild")
 
@@ -45,6 +47,25 @@ def test_the_key_is_the_same_for_the_same_inputs_and_in_every_tag(config: Config
     assert one.tag("runtime") == f"triton_with_ft:22.12-sm80-{one.key}"
     assert one.tag("sdk") == f"triton_with_ft:22.12-sm80-{one.key}-sdk"
     assert one.tag("runtime", moving=True) == "triton_with_ft:22.12-sm80"
+
+
+def test_a_whole_matrix_is_planned_by_reading_each_patch_once(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, read_bytes = Counter[Path](), reading.read_bytes
+
+    def counted(file: Path, **more: Any) -> bytes:
+        read[file] += 1
+        return read_bytes(file, **more)
+
+    monkeypatch.setattr(reading, "read_bytes", counted)
+    cells = select(config)
+    made = make_plans(config, cells, REVISION)
+    assert [plan.cell for plan in made] == list(cells)
+    assert made[-1] == make_plan(config, cells[-1], REVISION)
+    patches = [times for file, times in read.items() if file.suffix in {".patch", ".backport"}]
+    assert len(patches) > 100
+    assert max(patches) == 2  # by the one plan, too
 
 
 def test_tags_are_valid_for_registries(config: Config) -> None:

@@ -36,7 +36,6 @@ MODULES = (
 )
 READY_SECONDS = 180
 _PROGRAM = Path(__file__).parent / "programs" / "qa_tests.py"
-SUITE_SECONDS = 1200
 # Any answer will do: a suite restricts the endpoints of health. The endpoints come after all models.
 _READY = """
 from urllib.error import HTTPError
@@ -124,7 +123,7 @@ def run(suite: Suite, qa: Path, container: Container, folder: Path) -> Ran:
         "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     said = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=SUITE_SECONDS, check=False
+        command, env=environment, capture_output=True, text=True, timeout=suite.seconds, check=False
     )
     assert report.exists(), said.stdout[-3000:] + said.stderr[-3000:]
     content = json.loads(report.read_text())

@@ -64,13 +64,17 @@ class Model:
 
 @dataclass(frozen=True)
 class Suite:
-    """A file of tests below qa, the models of its server, the server's options, and what is left out."""
+    """A file of tests below qa, the models of its server, the server's options, and what is left out.
+
+    Its tests have so many `seconds` together.
+    """
 
     file: str
     models: Mapping[str, Model]
     options: Sequence[str] = ()
     only: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
+    seconds: int = 1200
 
     @property
     def name(self) -> str:
@@ -322,6 +326,7 @@ SUITES: Sequence[Suite] = (
     Suite(
         "L0_http_fuzz/fuzztest.py",
         {"simple": _SIMPLE},
+        seconds=2 * 3600,
     ),
 )
 # Suites of the same list that run nothing here, and why.

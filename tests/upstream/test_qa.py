@@ -60,8 +60,13 @@ def server() -> tuple[docker.DockerClient, str]:
     return client, image
 
 
-@pytest.mark.timeout(qa.SUITE_SECONDS + qa.READY_SECONDS)
-@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+@pytest.mark.parametrize(
+    "suite",
+    [
+        pytest.param(suite, marks=pytest.mark.timeout(suite.seconds + qa.READY_SECONDS), id=suite.name)
+        for suite in SUITES
+    ],
+)
 def test_the_server_passes_upstreams_tests(
     suite: Suite, tests: Path, server: tuple[docker.DockerClient, str], tmp_path: Path
 ) -> None:

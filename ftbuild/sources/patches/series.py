@@ -334,7 +334,7 @@ def _entry(path: Path, taken: PatchRange) -> Entry:
     return Entry(path.parent.name, path.name, header, versions, diff=diff, commit=commit, lean=lean)
 
 
-@lru_cache(maxsize=512)  # Every plan of a run reads all series: 200 files, which stay the same meanwhile.
+@lru_cache(maxsize=512)  # Plans, audit and sources of a run read all series: 200 files, which stay the same.
 def _parts(content: bytes, path: Path) -> tuple[dep3.Header, bytes]:
     """Return the header and the diff of an entry; PatchError, with file and line, for what is wrong in it."""
     header, diff = dep3.split(content, str(path))

@@ -181,6 +181,8 @@ def night(
     for plan in planned.values():
         plan.folder(tmp_path).mkdir(parents=True)
     # Plans and pages take more time than all else, and have their own tests.
-    monkeypatch.setattr(nightly_run, "make_plan", lambda config, cell, revision: planned[cell.id])
+    monkeypatch.setattr(
+        nightly_run, "make_plans", lambda config, cells, revision: [planned[cell.id] for cell in cells]
+    )
     monkeypatch.setattr(scheduler, "write_reports", lambda run, folder: run.write(folder))
     return Night(config, tmp_path, commands, cache=tmp_path / "cache")

@@ -31,7 +31,7 @@ from ftbuild.nightly.report import wording
 from ftbuild.nightly.request import NightlyOptions, Request
 from ftbuild.nightly.waiting import Waiting
 from ftbuild.plan import Plan
-from ftbuild.planning import make_plan
+from ftbuild.planning import make_plans
 from ftbuild.publishing import signing, substituted
 from ftbuild.publishing.substituted import Substituted
 from ftbuild.sm import Sm
@@ -601,9 +601,9 @@ def test_a_resumed_run_has_the_cells_of_its_record_whatever_the_matrix_is(night:
 def test_cells_of_several_sms_are_resumed_too(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them is among those that the matrix has by default."""
     table = matrix.select_with_excluded(night.config, triton=["22.12"], sms=["70,80", "80,86"])
-    monkeypatch.setattr(nightly_run, "make_plan", make_plan)
-    for cell in table.cells:
-        make_plan(night.config, cell, REVISION).folder(night.work).mkdir(parents=True)
+    monkeypatch.setattr(nightly_run, "make_plans", make_plans)
+    for plan in make_plans(night.config, table.cells, REVISION):
+        plan.folder(night.work).mkdir(parents=True)
     night.commands.codes["22.12-sm70_80", "build"] = [130]
     request = Request(night.config, table, [], REVISION, night.work, night.cache)
     options = NightlyOptions(audit=False, jobs=4, parallel=1)
