@@ -58,8 +58,9 @@ def test_an_option_is_refused_without_what_it_needs(
 
 @pytest.mark.parametrize(("member", "name", "other"), BESIDE, ids=str)
 def test_an_option_is_refused_beside_what_takes_its_effect(member: Command, name: str, other: str) -> None:
+    needed = member.idle.needs.get(name, ())[:1]
     with pytest.raises(ConfigError, match="does nothing beside --"):
-        refuse(member, name, other)
+        refuse(member, name, other, *needed)
 
 
 def test_the_format_of_a_dry_run_is_refused_without_one(capsys: pytest.CaptureFixture[str]) -> None:
