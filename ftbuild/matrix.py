@@ -16,7 +16,8 @@ from fnmatch import fnmatchcase
 from packaging.version import Version
 
 from ftbuild import features
-from ftbuild.config.schema import BaseConfig, Config, ReleaseConfig
+from ftbuild.config.bases import BaseConfig
+from ftbuild.config.schema import Config, ReleaseConfig
 from ftbuild.errors import ConfigError, NothingSelected
 from ftbuild.features import NOTHING, LeftOut
 from ftbuild.sm import Sm, parse_sms, sm_codes, sm_list, sm_set_id, stand_ins
@@ -321,7 +322,6 @@ def _sm_set(config: Config, text: str) -> tuple[Sm, ...]:
 def _by_glob(config: Config, table: Matrix, globs: Sequence[str], bases: Sequence[str]) -> list[Cell]:
     chosen: list[Cell] = []
     for text in globs:
-        # What comes before is said of whole cells.
         glob, left_out = features.split_id(text)
         if matches := [c for c in table.cells if _matches(c, [glob])]:
             cells = matches

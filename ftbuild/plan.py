@@ -15,10 +15,10 @@ from pathlib import Path
 
 from ftbuild import cmake
 from ftbuild.architecture import DEFAULT, Architecture, platform
+from ftbuild.config.bases import LocalBase
 from ftbuild.config.debian import LockedDebian
 from ftbuild.config.holes import Known
 from ftbuild.config.recipe import RecipeFile
-from ftbuild.config.schema import LocalBase
 from ftbuild.matrix import Cell
 from ftbuild.sm import sm_list
 from ftbuild.sources.inputs import PlannedPatch, PlannedSource

@@ -10,8 +10,9 @@ from packaging.utils import canonicalize_name
 
 from ftbuild import cmake, matrix, proven, triton
 from ftbuild.config import holes, recipe
+from ftbuild.config.bases import BaseConfig
 from ftbuild.config.recipe import RecipeFile
-from ftbuild.config.schema import BaseConfig, Config
+from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.input_key import digest_of, input_key, patch_key, source_key
 from ftbuild.matrix import Cell

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ftbuild import matrix
+from ftbuild.config.bases import BaseConfig
 from ftbuild.config.families import Family
-from ftbuild.config.schema import BaseConfig, Config
+from ftbuild.config.schema import Config
 from ftbuild.matrix import Cell
 from ftbuild.proven import NEVER, NEVER_BUILT, evidence
 

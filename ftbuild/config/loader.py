@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from ftbuild.config import debian, document, holes
+from ftbuild.config.bases import BasesConfig
 from ftbuild.config.consistency import contradictions
 from ftbuild.config.debian import DebianLock
 from ftbuild.config.document import Document
@@ -21,7 +22,6 @@ from ftbuild.config.schema import (
     FILES,
     LOCK_FILE,
     OPTIONAL,
-    BasesConfig,
     Config,
     Lock,
     MatrixConfig,

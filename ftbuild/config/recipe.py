@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pydantic import Base64Bytes
 
-from ftbuild.config.schema import BaseConfig, Config
+from ftbuild.config.bases import BaseConfig
+from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.host import reading
 

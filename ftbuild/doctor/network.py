@@ -14,7 +14,8 @@ from threading import Thread
 from typing import TypeVar
 
 from ftbuild import registry
-from ftbuild.config.schema import Config, LocalBase, Repository
+from ftbuild.config.bases import LocalBase
+from ftbuild.config.schema import Config, Repository
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.host import git, shell
 from ftbuild.host.redaction import redact

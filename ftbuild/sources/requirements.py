@@ -16,7 +16,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from ftbuild.architecture import MACHINES
-from ftbuild.config.schema import BaseConfig
+from ftbuild.config.bases import BaseConfig
 from ftbuild.errors import ConfigError, PinError
 from ftbuild.host import reading
 from ftbuild.sources.lock import RELOCK

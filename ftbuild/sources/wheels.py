@@ -18,7 +18,8 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from ftbuild.config.schema import BaseConfig, Config
+from ftbuild.config.bases import BaseConfig
+from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, PinError
 from ftbuild.host import disk, shell
 from ftbuild.host.files import workplace, write_atomic

@@ -14,7 +14,8 @@ from ftbuild import architecture
 from ftbuild.build import base, definitions
 from ftbuild.build.machine import Host
 from ftbuild.cli.selection import Selection, plans
-from ftbuild.config.schema import BaseConfig, Config
+from ftbuild.config.bases import BaseConfig
+from ftbuild.config.schema import Config
 from ftbuild.errors import HostError
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.sources import requirements

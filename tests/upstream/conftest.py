@@ -25,7 +25,15 @@ from testing import ROOT
 from .conversions import Tensors, TorchWorker
 
 PATIENCE_SECONDS = 10.0
+# The first test on a machine fetches the sources of every release.
+TIMEOUT_SECONDS = 900
 Need = Callable[..., None]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 @pytest.fixture(scope="session")

@@ -184,7 +184,7 @@ def test_a_killed_converter_wants_more_memory(converter: Converter) -> None:
     assert "memory ran out" in killed.what
     assert killed.where == str(converter.log)
     converter.code = 136
-    assert "ended with code 136" in failure(converter).what
+    assert "was ended by signal 8 (Floating point exception)" in failure(converter).what
 
 
 def test_a_full_disk_is_named(converter: Converter, monkeypatch: pytest.MonkeyPatch) -> None:
