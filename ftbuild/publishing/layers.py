@@ -24,7 +24,7 @@ _PIECE_BYTES = 4 * MIB
 _GZIP = 16 + zlib.MAX_WBITS
 # Of Zstandard: how far back a frame may refer, and so the memory that unpacking takes. The most that the zstd
 # program takes without an option; engines take 512 MiB (klauspost/compress zstd, MaxWindowSize).
-WINDOW_LOG = 27
+MAX_WINDOW_LOG = 27
 _HINT = "invoke registry.stage where the image was built, and bring its pushed.json with the records"
 
 
@@ -110,7 +110,7 @@ def _unzstd(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield what the frames of Zstandard hold, in pieces of limited size, with a window of limited size."""
     import zstandard
 
-    unpacker = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_LOG)
+    unpacker = zstandard.ZstdDecompressor(max_window_size=1 << MAX_WINDOW_LOG)
     try:
         with unpacker.stream_reader(
             io.BufferedReader(PieceStream(pieces)), read_across_frames=True
