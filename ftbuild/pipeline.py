@@ -20,7 +20,7 @@ from ftbuild.build.run import BuildOptions, CellBuild, host_settings
 from ftbuild.engine import buildx, daemon, orphans
 from ftbuild.errors import FtbuildError, HostError, PublishError, VerifyError
 from ftbuild.gates.subject import Subject
-from ftbuild.gates.verify import gate
+from ftbuild.gates.verify import gate, sources
 from ftbuild.host import failures, locks
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import bases, from_builder, objects, substituted, substitution
@@ -211,18 +211,22 @@ def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
     published = substitution.find(session, plan, substitutes.trusted, report)
     if not published:
         return False
-    _take_base(cell, substitutes, compiles=False)
-    if not base.is_comparable(cell.client, plan, cell.options.cache, report):
-        cell.make_base()
     try:
-        with locks.cell(cell.folder, report):
+        with locks.cell(cell.folder, report), sources.obtaining(_subject(cell)):
             taken = substitution.take(session, plan, published, report)
+            substituted.RECORD.write(cell.folder, taken)
+        # The engine has most of the base by now: it downloads an image while it unpacks what is below.
+        _take_base(cell, substitutes, compiles=False)
+        if not base.is_comparable(cell.client, plan, cell.options.cache, report):
+            cell.make_base()
         _accept(cell)
-    except (PublishError, VerifyError) as refused:
+    except FtbuildError as failed:
         substitution.drop(session, plan)
-        report(f"what {session.repository.name} has is refused, so this cell is built: {refused.what}")
+        substituted.RECORD.discard(cell.folder)
+        if not isinstance(failed, PublishError | VerifyError):
+            raise
+        report(f"what {session.repository.name} has is refused, so this cell is built: {failed.what}")
         return False
-    substituted.RECORD.write(cell.folder, taken)
     for sentence in substituted.sentences(taken):
         report(sentence)
     return True
@@ -267,9 +271,11 @@ def _fetched(cell: CellBuild, session: PublishSession, job: bake.Job) -> dict[st
 
 def _accept(cell: CellBuild) -> None:
     """Verify both images, then point the moving tags at them."""
-    plan = cell.plan
-    subject = Subject(cell.client, plan, cell.folder, cell.options.cache, cell.report)
     with locks.cell(cell.folder, cell.report):
-        for product, image in gate.require(subject).items():
+        for product, image in gate.require(_subject(cell)).items():
             # By id: a name may refer to another image by now.
-            daemon.tag(cell.client, image, plan.tag(product, moving=True))
+            daemon.tag(cell.client, image, cell.plan.tag(product, moving=True))
+
+
+def _subject(cell: CellBuild) -> Subject:
+    return Subject(cell.client, cell.plan, cell.folder, cell.options.cache, cell.report)

@@ -48,6 +48,11 @@ class Found:
         """The digest of the index, which is what was signed."""
         return self.image.tagged.descriptor.digest
 
+    @property
+    def bytes(self) -> int:
+        """The bytes of its layers, as they are in the registry."""
+        return sum(layer.size for layer in self.image.image.content.layers or ())
+
 
 def find(
     session: PublishSession, plan: Plan, trusted: Sequence[Verifier], report: Reporter
@@ -96,7 +101,8 @@ def take(
 
     Raises PublishError if the registry or the engine refuses, or the engine has another image afterwards.
     """
-    digests = {product: each.digest for product, each in found.items()}
+    # The largest first: the engine downloads its layers while it unpacks those below, which others share.
+    digests = {product: found[product].digest for product in sorted(found, key=lambda p: -found[p].bytes)}
     staging.fetch(session, digests, {product: [plan.tag(product)] for product in found}, report=report)
     taken = {}
     for product, each in found.items():

@@ -5,14 +5,15 @@ Nothing here reads a configuration: what is taken is what the plan holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-from ftbuild.errors import ConfigError, PatchError, PinError
+from ftbuild.errors import ConfigError, FtbuildError, PatchError, PinError
 from ftbuild.host import disk, shell
 from ftbuild.sources.inputs import Backport, PlannedPatch, PlannedSource
 from ftbuild.sources.objects import Pinned
@@ -52,6 +53,22 @@ def obtain(
         for source in sources:
             _require_tree(source, source.store(cache))
         diffs([patch for patch in patches if patch.wanted], cache, report=report)
+
+
+@contextmanager
+def obtaining(
+    sources: Collection[PlannedSource], patches: Collection[PlannedPatch], cache: Path, report: Reporter
+) -> Iterator[None]:
+    """`obtain` while the block runs, and wait for it at the end; who needs what failed, meets it again."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(obtain, sources, patches, cache, report=report)
+        try:
+            yield
+        except KeyboardInterrupt:
+            shell.interrupt()
+            raise
+    with suppress(FtbuildError):
+        running.result()
 
 
 def export(source: PlannedSource, cache: Path, destination: Path, *, report: Reporter = print) -> None:

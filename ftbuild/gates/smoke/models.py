@@ -9,12 +9,10 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import shlex
 import shutil
 import tarfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ftbuild.client import golden
 from ftbuild.config.schema import Config
-from ftbuild.engine import container, daemon, orphans
+from ftbuild.engine import container, daemon, side_by_side
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError, SmokeError
 from ftbuild.gates.subject import Subject
@@ -44,8 +42,6 @@ SCRIPTS = "scripts"
 # One GPU, the smallest number that needs the GPUs to talk to each other, and one that also can be two by two.
 TENSOR_PARA = (1, 2, 4)
 _INSIDE = "/tmp/smoke"
-# A model is made by one thread (reference.py), which takes a gigabyte.
-MAX_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -88,24 +84,10 @@ def ensure(config: Config, subject: Subject, folder: Path) -> Prepared:
         subject.report(f"making the {name} model in {plan.tag('sdk')}")
         _make(config, subject, sdk, name, family, folder / name)
 
-    _beside_each_other(client, [partial(make, *each) for each in layouts_by_name.items()])
+    side_by_side.run(client, [partial(make, *each) for each in layouts_by_name.items()])
     manifest = {"sdk": sdk, "inputs": inputs}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     return Prepared(folder, sdk, families, extra)
-
-
-def _beside_each_other(client: docker.DockerClient, works: Sequence[Callable[[], None]]) -> None:
-    """Do all works, on each processor one at a time; the first that fails ends the others, as Ctrl-C does."""
-    pool = ThreadPoolExecutor(min(MAX_AT_ONCE, len(os.sched_getaffinity(0))))
-    try:
-        for done in as_completed([pool.submit(work) for work in works]):
-            done.result()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        orphans.remove_own(client)
-        raise
-    finally:
-        pool.shutdown()
 
 
 def _inputs(config: Config, plan: Plan, families: Iterable[str], extra: Mapping[str, str]) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from ftbuild.build import context
-from ftbuild.engine import daemon
+from ftbuild.engine import daemon, side_by_side
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import FtbuildError, VerifyError
 from ftbuild.gates import records
@@ -28,6 +29,7 @@ from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.text.results import CheckResult, State
 
 Check = Callable[[Images, str], Iterator[Verdict]]
+_Outcomes = dict[tuple[str, str], list[Verdict]]
 
 RUNTIME, SDK = (("runtime",), ("sdk",))
 CHECKS: tuple[tuple[str, Sequence[str], Check], ...] = (
@@ -50,6 +52,8 @@ CHECKS: tuple[tuple[str, Sequence[str], Check], ...] = (
     ("layers", PRODUCTS, recipe.layers),
     ("size", PRODUCTS, recipe.unpacked_size),
 )
+# What these read, no other check reads: they run beside the others.
+APART = (programs.starts, recipe.patched, programs.importable)
 
 
 @dataclass(frozen=True)
@@ -124,14 +128,31 @@ def verify(
     """
     ids = _ids(subject, images or _names(subject))
     under_test = Images(subject, ids, staged)
-    _run_together(under_test)
+    parts = [partial(_common_outcomes, under_test), partial(_outcomes, under_test, apart=True)]
+    common, apart = side_by_side.run(subject.client, parts)
+    outcomes = {**common, **apart}
     results = tuple(
         CheckResult(name, verdict.state, verdict.detail, verdict.hint, product, verdict.facts)
-        for name, products, check in CHECKS
+        for name, products, _ in CHECKS
         for product in products
-        for verdict in _outcome(check, under_test, product)
+        for verdict in outcomes[name, product]
     )
     return GateReport(VERIFY, subject.plan, ids, results)
+
+
+def _outcomes(images: Images, *, apart: bool) -> _Outcomes:
+    """Return the verdicts of the checks that are `APART`, or of the others, by name and product."""
+    return {
+        (name, product): _outcome(check, images, product)
+        for name, products, check in CHECKS
+        if (check in APART) == apart
+        for product in products
+    }
+
+
+def _common_outcomes(images: Images) -> _Outcomes:
+    _run_together(images)
+    return _outcomes(images, apart=False)
 
 
 def _run_together(images: Images) -> None:

@@ -11,13 +11,14 @@ import io
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from ftbuild.gates.subject import Subject
+from ftbuild.plan import Plan
 from ftbuild.sources import taking
-from ftbuild.sources.inputs import PlannedPatch
+from ftbuild.sources.inputs import PlannedPatch, PlannedSource
 from ftbuild.sources.patches import hunks
 
 Place = tuple[str, str]  # component, path in its tree
@@ -63,6 +64,12 @@ def in_tar(tree: Tree, stream: Iterable[bytes]) -> dict[Place, str]:
     return digests
 
 
+def obtaining(subject: Subject) -> AbstractContextManager[None]:
+    """Fetch what `compare` needs while the block runs, and wait for it at its end."""
+    patches = _own_patches(subject.plan)
+    return taking.obtaining(_compared(subject.plan, patches), patches, subject.cache, subject.report)
+
+
 def compare(subject: Subject, image: Digests, *, staged: Path | None) -> Comparison:
     """Compare `image` (of every tree in TREES) with the pinned, patched sources of the cell.
 
@@ -106,8 +113,7 @@ def _note(outcome: Comparison, name: str, places: set[Place], pinned: Digests, i
 def _patched(subject: Subject, patches: Sequence[PlannedPatch]) -> Iterator[dict[str, Path]]:
     """Export and patch the trees of the cell's own components, for as long as the context lasts."""
     plan, cache, report = subject.plan, subject.cache, subject.report
-    compared = {tree.component for tree in TREES} | {patch.component for patch in patches}
-    sources = [source for source in plan.own_sources if source.repository in compared]
+    sources = _compared(plan, patches)
     versions = {source.repository: source.version or "" for source in sources}
     with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
         trees = {name: Path(scratch) / name for name in versions}
@@ -117,13 +123,24 @@ def _patched(subject: Subject, patches: Sequence[PlannedPatch]) -> Iterator[dict
         yield trees
 
 
+def _compared(plan: Plan, patches: Iterable[PlannedPatch]) -> list[PlannedSource]:
+    """Return the sources that the SDK image holds, and those that are patched."""
+    compared = {tree.component for tree in TREES} | {patch.component for patch in patches}
+    return [source for source in plan.own_sources if source.repository in compared]
+
+
+def _own_patches(plan: Plan) -> list[PlannedPatch]:
+    """Return the patches but for those of a server that its base compiles."""
+    own = {source.repository for source in plan.own_sources}
+    return [patch for patch in plan.patches if patch.component in own]
+
+
 def _changes(subject: Subject) -> list[PlannedPatch]:
-    """Return the patches, each with its diff, but for those of a server that its base compiles.
+    """Return the patches of the cell's own components, each with its diff.
 
     Git works half a second for those of all backports, which are read here, and not when they are applied.
     """
-    own = {source.repository for source in subject.plan.own_sources}
-    patches = [patch for patch in subject.plan.patches if patch.component in own]
+    patches = _own_patches(subject.plan)
     diffs = taking.diffs(patches, subject.cache, report=subject.report)
     return [replace(patch, change=diff) for patch, diff in zip(patches, diffs, strict=True)]
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,6 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.client import golden, server_container
 from ftbuild.client.golden import Row
 from ftbuild.config.schema import Config
-from ftbuild.engine import orphans
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import SmokeError
 from ftbuild.features import LeftOut
@@ -167,31 +163,6 @@ def test_the_reference_is_read_as_its_script_writes_it(tmp_path: Path) -> None:
     assert list(expected.cases["one"][0].tokens) == [5, 6, 7]
     assert list(expected.cases["one"][0].gap) == [1.0, 0.05, 1.0]
     assert expected.cases["beams"][0].runner_up == ()
-
-
-@pytest.mark.parametrize("processors", [1, 3])
-def test_models_are_made_beside_each_other_and_the_first_failure_ends_the_others(
-    processors: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a thread waits for is its container, whose end is its own."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(processors)))
-    containers_ended, made = Event(), list[int]()
-    monkeypatch.setattr(orphans, "remove_own", lambda client: containers_ended.set())
-    client: Any = None
-    models._beside_each_other(client, [partial(made.append, number) for number in range(7)])
-    assert sorted(made) == list(range(7))
-    assert not containers_ended.is_set()
-
-    def fail() -> None:
-        raise SmokeError("the converter failed")
-
-    waiting = [lambda: made.append(int(containers_ended.wait(20)))] * 5
-    made.clear()
-    with pytest.raises(SmokeError, match="the converter failed"):
-        models._beside_each_other(client, [fail, *waiting])
-    assert containers_ended.is_set()
-    assert len(made) <= processors
-    assert set(made) <= {1}
 
 
 def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Barrier
 from types import SimpleNamespace
 from typing import Any
 
@@ -229,6 +231,32 @@ def test_images_that_cannot_be_read_fail_check_by_check(
     monkeypatch.setattr(gate, "CHECKS", checks)
     assert [(r.check, r.state, r.detail) for r in verify(cell.subject).results] == [
         (check, State.FAIL, detail) for check in ("libraries resolve", "NCCL")
+    ]
+
+
+def test_checks_that_stand_apart_run_beside_the_others(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Barrier(2)
+
+    def check(images: Any, product: str) -> Iterator[Verdict]:
+        both.wait(20)
+        yield Verdict(State.OK, product)
+
+    def apart(images: Any, product: str) -> Iterator[Verdict]:
+        yield from check(images, product)
+
+    def contents(image: str) -> None:
+        raise ContainerError("this image is for no other check")
+
+    checks = (("first", gate.SDK, apart), ("second", gate.RUNTIME, check))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setattr(
+        gate, "Images", lambda *_: SimpleNamespace(ids=IDS, contents=contents, run_together=None)
+    )
+    monkeypatch.setattr(gate, "CHECKS", checks)
+    monkeypatch.setattr(gate, "APART", (apart,))
+    assert [(r.check, r.subject, r.state) for r in verify(cell.subject).results] == [
+        ("first", "sdk", State.OK),
+        ("second", "runtime", State.OK),
     ]
 
 
