@@ -9,15 +9,16 @@ import json
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from io import BufferedReader, RawIOBase
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from ftbuild.errors import VerifyError
 from ftbuild.host import shell
+from ftbuild.publishing.piece_stream import PieceStream
 
 if TYPE_CHECKING:
     import docker
@@ -49,7 +50,7 @@ def read(client: docker.DockerClient, image: str, scratch: Path) -> list[Layer]:
     """
     blobs: dict[str, tuple[int, int, int]] = {}
     documents: dict[str, Any] = {}
-    stream = _Stream(client.images.get(image).save(chunk_size=_CHUNK))
+    stream = BufferedReader(PieceStream(client.images.get(image).save(chunk_size=_CHUNK)))
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in filter(tarfile.TarInfo.isfile, archive):
             content = cast(BufferedReader, archive.extractfile(member))
@@ -100,21 +101,3 @@ def _zipped(file: Path) -> int:
     with file.open("rb") as content:
         count = sum(len(packer.compress(chunk)) for chunk in iter(partial(content.read, _CHUNK), b""))
     return count + len(packer.flush())
-
-
-class _Stream(RawIOBase):
-    """A read-once file over chunks."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._left = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._left = self._left or next(self._chunks, b"")
-        count = min(len(buffer), len(self._left))
-        buffer[:count] = self._left[:count]
-        self._left = self._left[count:]
-        return count

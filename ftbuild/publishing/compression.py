@@ -106,13 +106,13 @@ class Compressor:
         return descriptor
 
 
-def compress(pieces: Iterable[bytes], file: IO[bytes]) -> Descriptor:
+def compress(pieces: Iterable[bytes], file: IO[bytes], *, window_log: int = WINDOW_LOG) -> Descriptor:
     """Write a layer to a file, and return its descriptor; the same layer gives the same bytes."""
     import zstandard
 
     parameters = zstandard.ZstdCompressionParameters.from_level(
         LEVEL,
-        window_log=WINDOW_LOG,
+        window_log=window_log,
         enable_ldm=True,
         job_size=_JOB_BYTES,
         threads=min(_THREADS, os.cpu_count() or 1),

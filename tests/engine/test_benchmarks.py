@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 import uuid
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.harness.workspace import Workspace
-from benchmarks.tools import layers
+from benchmarks.tools import layers, window
 from benchmarks.tools.transfer import send
 from benchmarks.topics import sources
 from ftbuild.build import context
@@ -76,6 +77,22 @@ def test_a_second_transfer_sends_only_changes(
     first, second = (send(base, tmp_path / "sources", recipe) for _ in range(2))
     assert first.size >= len(TEXT)
     assert second.size < first.size / 10
+
+
+def test_the_largest_layer_is_imported_by_each_window(
+    client: docker.DockerClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = sample_plan().base.serving
+    if daemon.image(client, base) is None:
+        pytest.skip(f"there is no image {base}")
+    window.main(
+        [base, "--windows", "20", "24", "--rounds", "1", "--pause", "0", "--dockerd", str(os.getpid())]
+    )
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[:2] for line in lines] == [["1", "MiB"], ["16", "MiB"]]
+    narrow, wide = (float(line[2]) for line in lines)
+    assert 1 < wide <= narrow
+    assert not client.images.list(name="ftbuild-bench-window")
 
 
 def test_fetched_bytes_are_counted_and_missing_submodules_named(workspace: Workspace) -> None:
