@@ -1,8 +1,8 @@
 """Layers of pushed images, compressed again by Zstandard.
 
-Docker Engine with its own image store pushes gzip, whatever the registry could take. Zstandard takes 40 % off
-that (docs/speed.md, "What images weigh"). The configuration, by whose digest engines and the gates' records
-name an image, stays as it is.
+Docker Engine with its own image store pushes gzip, whatever the registry could take. Zstandard takes up to
+40 % off that (docs/speed.md, "What images weigh"). The configuration, by whose digest engines and the gates'
+records name an image, stays as it is.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
 LEVEL = 9
 # How far back a layer may refer to itself, as a power of two: 16 MiB. The decoder of Docker Engine and
 # containerd moves a whole window for each MiB that it unpacks (klauspost/compress 1.15.12,
-# zstd/framedec.go:269), so one of 128 MiB, with which layers are up to 4 % smaller, takes nearly twice the
-# time (docs/speed.md).
+# zstd/framedec.go:269), so one of 128 MiB, with which layers are up to 4 % smaller, takes half as long again
+# (docs/speed.md).
 WINDOW_LOG = 24
 # Of what is compressed at a time by one thread. The bytes depend on it, and not on the number of threads.
 _JOB_BYTES = 32 * MIB
