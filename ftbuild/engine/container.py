@@ -147,7 +147,7 @@ def created(
 
     An image's own entrypoint would print into the output. `options` are those of the SDK's
     `containers.create`. An interrupt removes the container, too; an engine that is gone does not hide the
-    error that is under way.
+    error that is under way. Raises Interrupted in the threads of a program that Ctrl-C ends.
 
     The script cannot gain rights, and has no more of the machine's memory than the machine can spare. As root
     it reads the files of all users, and has no other of root's capabilities.
@@ -155,6 +155,7 @@ def created(
     from docker.errors import APIError
     from requests import RequestException
 
+    shell.require_uninterrupted("a container")
     name = daemon.throw_away_name()
     try:
         yield client.containers.create(

@@ -213,8 +213,7 @@ def _start(
     with contextlib.ExitStack() as deferred:
         deferred.enter_context(signals.deferred())
         with _starting:
-            if _stopped.is_set():
-                raise Interrupted(f"{argv[0]} is no longer started")
+            require_uninterrupted(argv[0])
             try:
                 process = subprocess.Popen(
                     [*_pdeathsig(), *argv],
@@ -257,6 +256,12 @@ def interrupt() -> None:
         _stopped.set()
         running = tuple(_running)
     _end(*running)
+
+
+def require_uninterrupted(what: str) -> None:
+    """Raise Interrupted after `interrupt`, for threads that start what is no program of this machine."""
+    if _stopped.is_set():
+        raise Interrupted(f"{what} is no longer started")
 
 
 def _kill() -> None:

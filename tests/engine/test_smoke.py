@@ -26,6 +26,7 @@ from testing.sample import (
     sample_plan,
     wrong_token,
 )
+from testing.throw_away import containers_of
 
 if TYPE_CHECKING:
     import docker
@@ -89,30 +90,14 @@ def test_no_server_outlives_an_interrupt(client: docker.DockerClient, built: Pla
     with subprocess.Popen(
         arguments, cwd=ROOT, env=environment(work), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as child:
-
-        def servers() -> list[str]:
-            found = client.containers.list(
-                all=True, filters={"label": f"{daemon.ROLE}=server"}, ignore_removed=True
-            )
-            owners = {str(each.name): int(each.labels[daemon.OWNER].split("/")[3]) for each in found}
-            return [name for name, owner in owners.items() if descends(owner, child.pid)]
-
-        assert waiting.until(lambda: len(servers()) == 2, seconds=300, pause=0.5)
-        owned = servers()
+        assert waiting.until(
+            lambda: len(containers_of(client, child.pid, "server")) == 2, seconds=300, pause=0.5
+        )
+        owned = containers_of(client, child.pid, "server")
         child.send_signal(signal.SIGINT)
         assert child.wait(300) == 130
     left = {each.name for each in client.containers.list(all=True, ignore_removed=True)}
-    assert not left & set(owned)
-
-
-def descends(pid: int, ancestor: int) -> bool:
-    """Return whether a process was started by another one, or by one that this one started."""
-    while pid > 1 and pid != ancestor:
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            return False
-    return pid == ancestor
+    assert not left & owned
 
 
 def test_models_are_made_once(invoke: Invoke, built: Plan, work: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,7 +26,9 @@ from ftbuild.plan import Plan
 from ftbuild.sm import Sm
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.results import State
-from testing.sample import SAMPLE, Derive, Invoke, sample_plan
+from testing import ROOT, waiting
+from testing.sample import SAMPLE, Derive, Invoke, command, environment, sample_plan
+from testing.throw_away import containers_of
 
 if TYPE_CHECKING:
     import docker
@@ -330,3 +334,27 @@ def test_the_command_goes_on_after_a_cell_without_images(invoke: Invoke, base: N
     assert done.returncode == 8
     for cell in ("22.12-sm60_70", "22.12-sm70"):
         assert f"there is no image triton_with_ft_sample:{cell}-" in done.stderr
+
+
+def test_ctrl_c_ends_what_runs_side_by_side_and_starts_nothing_else(
+    client: docker.DockerClient, built: Plan, work: Path
+) -> None:
+    arguments = command("verify", "--config", str(SAMPLE), "--sm", "80", "--triton", "22.12")
+    with subprocess.Popen(
+        arguments,
+        cwd=ROOT,
+        env=environment(work),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert waiting.until(lambda: containers_of(client, child.pid, "verify"))
+        made = containers_of(client, child.pid, "verify")
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate(timeout=100)
+        assert child.returncode == 130
+        assert "Traceback" not in said
+        # As it does where cleaning up takes too long.
+        assert "some of it may still run" not in said
+    left = {each.name for each in client.containers.list(all=True, ignore_removed=True)}
+    assert not left & made

@@ -16,7 +16,7 @@ from typing import ClassVar
 from ftbuild.build import context
 from ftbuild.engine import daemon, side_by_side
 from ftbuild.engine.daemon import ImageNotBuilt
-from ftbuild.errors import FtbuildError, VerifyError
+from ftbuild.errors import FtbuildError, Interrupted, VerifyError
 from ftbuild.gates import records
 from ftbuild.gates.records import Demand
 from ftbuild.gates.report import VERIFY, Gate, GateReport
@@ -189,6 +189,8 @@ def _outcome(check: Check, images: Images, product: str) -> list[Verdict]:
             if shown
             else [*verdicts, Verdict(State.FAIL, "the check has proved nothing", REPORT_BUG)]
         )
+    except Interrupted:
+        raise
     except FtbuildError as error:
         return [Verdict(State.FAIL, error.what, error.hint or REPORT_BUG)]
     except (DockerException, RequestException) as refused:

@@ -19,7 +19,7 @@ from ftbuild import pipeline
 from ftbuild.build.run import BuildOptions
 from ftbuild.config.schema import Config
 from ftbuild.engine.container import ContainerError
-from ftbuild.errors import VerifyError
+from ftbuild.errors import Interrupted, VerifyError
 from ftbuild.gates.report import VERIFY, GateReport
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
@@ -203,6 +203,16 @@ def test_a_check_that_breaks_has_failed(check: gate.Check, detail: str, hint: st
     last = gate._outcome(check, images, "runtime")[-1]
     assert (last.state, last.detail) == (State.FAIL, detail)
     assert hint in last.hint
+
+
+def test_a_check_that_ctrl_c_ends_is_no_failure() -> None:
+    def check(images: Any, product: str) -> Iterator[Verdict]:
+        raise Interrupted("a container is no longer started")
+        yield
+
+    images: Any = None
+    with pytest.raises(Interrupted):
+        gate._outcome(check, images, "runtime")
 
 
 @pytest.mark.parametrize(
