@@ -337,13 +337,13 @@ def test_the_command_goes_on_after_a_cell_without_images(invoke: Invoke, base: N
 
 
 def test_ctrl_c_ends_what_runs_side_by_side_and_starts_nothing_else(
-    client: docker.DockerClient, built: Plan, work: Path
+    client: docker.DockerClient, built: Plan, tmp_path: Path
 ) -> None:
     arguments = command("verify", "--config", str(SAMPLE), "--sm", "80", "--triton", "22.12")
     with subprocess.Popen(
         arguments,
         cwd=ROOT,
-        env=environment(work),
+        env=environment(tmp_path),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
