@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from ftbuild.engine import daemon
 from ftbuild.publishing import compression
 from ftbuild.publishing.piece_stream import PieceStream
+from testing import processor
 
 if TYPE_CHECKING:
     import docker
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 20
 _BLOBS = "blobs/sha256/"
 _IMPORTED = "ftbuild-bench-window"
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -101,25 +101,20 @@ def _packed(layer: Path, window: int) -> Path:
 def _imported(client: docker.DockerClient, file: Path, dockerd: int | None) -> Run:
     """Import a layer, and remove it."""
     name = f"{_IMPORTED}:{os.getpid()}"
-    before, start = _cpu(dockerd), time.monotonic()
+    before, start = _engine_seconds(dockerd), time.monotonic()
     client.api.import_image_from_file(str(file), repository=_IMPORTED, tag=str(os.getpid()))
-    run = Run(time.monotonic() - start, _cpu(dockerd) - before)
+    run = Run(time.monotonic() - start, _engine_seconds(dockerd) - before)
     client.images.remove(name)
     return run
 
 
-def _cpu(pid: int | None) -> float:
-    """Return the processor time of a process and its ended children, in seconds (proc_pid_stat(5))."""
-    if pid is None:
-        return 0.0
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / _TICKS
+def _engine_seconds(pid: int | None) -> float:
+    return 0.0 if pid is None else sum(processor.of_process(pid))
 
 
 def _medians(runs: Sequence[Run]) -> str:
-    seconds, cpu = (
-        statistics.median(values) for values in zip(*((r.seconds, r.cpu) for r in runs), strict=True)
-    )
+    seconds = statistics.median(run.seconds for run in runs)
+    cpu = statistics.median(run.cpu for run in runs)
     return f"{seconds:6.1f} s" + (f"  {cpu:6.1f} CPU s" if cpu else "")
 
 

@@ -23,7 +23,7 @@ from ftbuild.host import shell
 from ftbuild.host.paths import cache_folder
 from ftbuild.plan import Plan
 from ftbuild.sources import downloads
-from testing import ROOT, built_images, forked, needs, once
+from testing import ROOT, built_images, forked, needs, once, patience
 from testing import base_registry as one_registry
 from testing.registries import (  # noqa: F401  fixtures
     Registry,
@@ -55,9 +55,7 @@ TIMEOUT_SECONDS = 1200
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+    patience.give(items, Path(__file__).parent, TIMEOUT_SECONDS)
 
 
 @pytest.fixture(scope="session")

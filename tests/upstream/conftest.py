@@ -20,7 +20,7 @@ from ftbuild.host.shell import CommandFailed
 from ftbuild.sources import fetch, patched
 from ftbuild.sources.patches import series
 from ftbuild.sources.patches.series import PatchStatus
-from testing import ROOT
+from testing import ROOT, patience
 
 from .conversions import Tensors, TorchWorker
 
@@ -31,9 +31,7 @@ Need = Callable[..., None]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+    patience.give(items, Path(__file__).parent, TIMEOUT_SECONDS)
 
 
 @pytest.fixture(scope="session")

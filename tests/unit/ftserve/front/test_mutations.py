@@ -6,7 +6,6 @@ With FTBUILD_FUZZ=MINUTES, random seeds are tried so long; see testing/front_req
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from collections import Counter
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from testing import bytelevel, front_requests, newer_server
+from testing import bytelevel, front_requests, newer_server, processor
 from testing.front import Front, front
 from testing.hostile import campaign
 from testing.hostile.http_requests import Attempt
@@ -24,7 +23,6 @@ from testing.outcomes import KILOBYTES, MINUTES, SECONDS
 from tests.unit.ftserve.front.test_chat import CONFIG
 
 COUNT, WORKERS = 200, 4
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture
@@ -49,8 +47,7 @@ def processes(pid: int) -> list[int]:
 
 def computed(pid: int) -> float:
     """Return the processor seconds of the front, which others on this machine do not change."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return processor.of_process(pid)[0]
 
 
 def most_kilobytes(pid: int) -> int:
