@@ -12,21 +12,25 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from threading import Lock
 
 from ftbuild.build import bake, base, buildable, definitions
 from ftbuild.build import objects as build_objects
 from ftbuild.build.run import BuildOptions, CellBuild, host_settings
-from ftbuild.engine import buildx, daemon, orphans
+from ftbuild.engine import buildx, daemon, orphans, side_by_side
 from ftbuild.errors import FtbuildError, HostError, PublishError, VerifyError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate, sources
+from ftbuild.gates.verify.gate import Checked
 from ftbuild.host import failures, locks
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import bases, from_builder, objects, substituted, substitution
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.session import Options, PublishSession
-from ftbuild.publishing.substitution import Substitutes
+from ftbuild.publishing.substituted import Substituted
+from ftbuild.publishing.substitution import Found, Substitutes
 from ftbuild.publishing.verifying import Verifier
 from ftbuild.text import reporter
 from ftbuild.text.reporter import Reporter
@@ -213,13 +217,10 @@ def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
         return False
     try:
         with locks.cell(cell.folder, report), sources.obtaining(_subject(cell)):
-            taken = substitution.take(session, plan, published, report)
-            substituted.RECORD.write(cell.folder, taken)
-        # The engine has most of the base by now: it downloads an image while it unpacks what is below.
-        _take_base(cell, substitutes, compiles=False)
-        if not base.is_comparable(cell.client, plan, cell.options.cache, report):
+            taken, checked = _taken(cell, substitutes, session, published)
+        if not _is_comparable(cell):
             cell.make_base()
-        _accept(cell)
+        _accept(cell, checked)
     except FtbuildError as failed:
         substitution.drop(session, plan)
         substituted.RECORD.discard(cell.folder)
@@ -230,6 +231,45 @@ def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
     for sentence in substituted.sentences(taken):
         report(sentence)
     return True
+
+
+def _taken(
+    cell: CellBuild, substitutes: Substitutes, session: PublishSession, published: Mapping[str, Found]
+) -> tuple[dict[str, Substituted], list[Checked]]:
+    """Pull images; verify those that are here while the engine still unpacks the largest.
+
+    Returns what was taken, which the record tells as well, and what was checked.
+    """
+    taken: dict[str, Substituted] = {}
+    recording = Lock()
+
+    def pull(product: str) -> None:
+        one = substitution.take(session, cell.plan, {product: published[product]}, cell.report)
+        with recording:
+            taken.update(one)
+            substituted.RECORD.write(cell.folder, taken)
+
+    def pull_largest() -> list[Checked]:
+        pull(largest)
+        return []
+
+    def pull_others() -> list[Checked]:
+        for product in others:
+            pull(product)
+        # The engine has most of the base by now: the images stand on it.
+        _take_base(cell, substitutes, compiles=False)
+        if not _is_comparable(cell):
+            return []
+        cell.report(f"verifying {' and '.join(others)} meanwhile")
+        return [gate.check_product(_subject(cell), product, taken[product].image) for product in others]
+
+    largest, *others = sorted(published, key=lambda product: published[product].bytes, reverse=True)
+    checked = side_by_side.run(cell.client, [pull_largest, pull_others])
+    return taken, list(chain.from_iterable(checked))
+
+
+def _is_comparable(cell: CellBuild) -> bool:
+    return base.is_comparable(cell.client, cell.plan, cell.options.cache, cell.report)
 
 
 def _take_base(cell: CellBuild, substitutes: Substitutes, *, compiles: bool = True) -> None:
@@ -269,10 +309,10 @@ def _fetched(cell: CellBuild, session: PublishSession, job: bake.Job) -> dict[st
     return digests
 
 
-def _accept(cell: CellBuild) -> None:
-    """Verify both images, then point the moving tags at them."""
+def _accept(cell: CellBuild, checked: Sequence[Checked] = ()) -> None:
+    """Verify both images but for what was `checked`, then point the moving tags at them."""
     with locks.cell(cell.folder, cell.report):
-        for product, image in gate.require(_subject(cell)).items():
+        for product, image in gate.require(_subject(cell), checked).items():
             # By id: a name may refer to another image by now.
             daemon.tag(cell.client, image, cell.plan.tag(product, moving=True))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.errors import FtbuildError, HostError
-from ftbuild.host import process
+from ftbuild.host import process, shell
 from ftbuild.host.redaction import redact
 
 if TYPE_CHECKING:
@@ -148,11 +148,19 @@ def _remove_nameless(client: docker.DockerClient, image_id: str) -> None:
 
 
 def pull(client: docker.DockerClient, name: str) -> None:
-    """Fetch `repository@digest` or `repository:tag`; raise PullRefused when the registry does not give it."""
+    """Fetch `repository@digest` or `repository:tag`; raise PullRefused when the registry does not give it.
+
+    In a thread, raises Interrupted soon after `shell.interrupt`.
+    """
     from docker.errors import DockerException
+    from docker.utils import parse_repository_tag
 
     try:
-        client.images.pull(name)
+        repository, tag = parse_repository_tag(name)
+        for _ in client.api.pull(repository, tag or "latest", stream=True):
+            shell.require_uninterrupted(f"pulling {name}")
+        # The engine tells in the stream, after its answer, that a layer cannot be had.
+        client.images.get(name)
     except DockerException as refused:
         hint = f"docker login {name.partition('/')[0]}"
         raise PullRefused(f"cannot pull: {_reason(refused)}", where=name, hint=hint) from refused

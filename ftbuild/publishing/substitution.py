@@ -101,8 +101,7 @@ def take(
 
     Raises PublishError if the registry or the engine refuses, or the engine has another image afterwards.
     """
-    # The largest first: the engine downloads its layers while it unpacks those below, which others share.
-    digests = {product: found[product].digest for product in sorted(found, key=lambda p: -found[p].bytes)}
+    digests = {product: each.digest for product, each in found.items()}
     staging.fetch(session, digests, {product: [plan.tag(product)] for product in found}, report=report)
     taken = {}
     for product, each in found.items():

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +22,15 @@ from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon, orphans
-from ftbuild.errors import BuildError, HostError
+from ftbuild.errors import BuildError, HostError, PublishError
+from ftbuild.gates.verify import gate, sources
+from ftbuild.gates.verify.gate import Checked
 from ftbuild.host import locks
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import names
+from ftbuild.publishing import bases, names, substituted, substitution
+from ftbuild.publishing.substituted import Substituted
+
+DIGEST = "sha256:" + "1" * 64
 
 
 @pytest.fixture
@@ -155,3 +164,112 @@ def test_a_registry_that_cannot_be_reached_is_found_before_any_work(
     with pytest.raises(HostError, match=r"127\.0\.0\.1:1 cannot be reached"):
         make(cells, BuildOptions(tmp_path, tmp_path), dead)
     assert not begun
+
+
+# Published images in place of a build
+
+
+@dataclass
+class Published:
+    """Both images of a cell in a registry: what was done with them, in this order, and what fails."""
+
+    cell: Plan
+    work: Path
+    done: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    comparable: bool = True
+    refused: str = ""
+    verified: Event = field(default_factory=Event)
+
+    def take(self, session: object, plan: Plan, found: Mapping[str, Any], report: object) -> Any:
+        (product,) = found
+        if product == "sdk" and self.comparable and not self.refused:
+            assert self.verified.wait(20), "the runtime image waits for the SDK image"
+        if product == self.refused:
+            raise PublishError(f"cannot pull {product}")
+        self.done.append(f"pulled {product}")
+        return {product: Substituted("x@y", DIGEST, f"sha256:{product}", "the key k")}
+
+    def check(self, subject: object, product: str, image: str) -> Checked:
+        self.done.append(f"checked {product} {image}")
+        self.verified.set()
+        return Checked(product, image, {})
+
+    def accept(self, cell: CellBuild, checked: Sequence[Checked] = ()) -> None:
+        self.done.append("accepted")
+        self.checked = [each.image for each in checked]
+
+    def build(self) -> pipeline.Outcome:
+        names = SimpleNamespace(name="registry.example.com/x")
+        substitutes: Any = SimpleNamespace(
+            session=lambda: SimpleNamespace(repository=names), trusted=(), work=self.work
+        )
+        options = BuildOptions(self.work, self.work)
+        (outcome,) = pipeline.build_cells([self.cell], options, None, substitutes, report=self.said.append)
+        return outcome
+
+
+@pytest.fixture
+def published(cells: list[Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Published:
+    made = Published(cells[0], tmp_path)
+    found = {"runtime": SimpleNamespace(bytes=1), "sdk": SimpleNamespace(bytes=2)}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    monkeypatch.setattr(orphans, "remove_own", lambda client: None)
+    monkeypatch.setattr(CellBuild, "make_base", lambda cell: made.done.append("made base"))
+    for module, name, does in (
+        (substitution, "find", lambda *arguments: found),
+        (substitution, "take", made.take),
+        (substitution, "drop", lambda *arguments: made.done.append("dropped")),
+        (bases, "take", lambda *arguments, **more: made.done.append("took base")),
+        (base, "is_comparable", lambda *arguments: made.comparable),
+        (gate, "check_product", made.check),
+        (sources, "obtaining", lambda subject: nullcontext()),
+        (pipeline, "_accept", made.accept),
+        (pipeline, "_ensure_named", lambda *arguments: "built"),
+    ):
+        monkeypatch.setattr(module, name, does)
+    return made
+
+
+def test_an_image_is_verified_while_the_larger_one_is_pulled(published: Published) -> None:
+    assert published.build().state == "substituted"
+    others = ["pulled runtime", "took base", "checked runtime sha256:runtime"]
+    assert published.done == [*others, "pulled sdk", "accepted"]
+    assert published.checked == ["sha256:runtime"]
+    assert f"[{published.cell.cell.id}] verifying runtime meanwhile" in published.said
+    assert set(substituted.read(published.cell.folder(published.work))) == set(PRODUCTS)
+
+
+def test_without_a_base_to_compare_with_both_images_are_verified_once_it_is_made(
+    published: Published,
+) -> None:
+    published.comparable = False
+    assert published.build().state == "substituted"
+    assert published.done[-2:] == ["made base", "accepted"]
+    assert published.checked == []
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_if_one_image_cannot_be_pulled_neither_is_taken(published: Published, product: str) -> None:
+    published.refused = product
+    assert published.build().state == "built"
+    assert "dropped" in published.done
+    assert "accepted" not in published.done
+    assert substituted.read(published.cell.folder(published.work)) == {}
+    assert f"so this cell is built: cannot pull {product}" in published.said[-1]
+
+
+def test_what_was_pulled_is_on_record_when_the_other_image_is_not_here_yet(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is killed then finds at the next build where it was from."""
+    seen: list[set[str]] = []
+
+    def check(*arguments: Any) -> Checked:
+        seen.append(set(substituted.read(published.cell.folder(published.work))))
+        return published.check(*arguments)
+
+    monkeypatch.setattr(gate, "check_product", check)
+    published.build()
+    assert seen == [{"runtime"}]

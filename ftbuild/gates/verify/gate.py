@@ -57,6 +57,15 @@ APART = (programs.starts, recipe.patched, programs.importable)
 
 
 @dataclass(frozen=True)
+class Checked:
+    """Verdicts of all checks of one product, on the image of this id."""
+
+    product: str
+    image: str
+    outcomes: _Outcomes
+
+
+@dataclass(frozen=True)
 class Verify:
     """The gate as a `CellTest`."""
 
@@ -82,28 +91,33 @@ def demands() -> tuple[Demand, ...]:
     return tuple(Demand(name, product) for name, products, _ in CHECKS for product in products)
 
 
-def run(subject: Subject) -> GateReport:
+def run(subject: Subject, checked: Sequence[Checked] = ()) -> GateReport:
     """Verify the images of a cell, with the staged sources of its build, and write the record.
 
-    Raises VerifyError when an image does not exist, HostError when the base or its compiler image cannot be
-    had.
+    What was `checked` before is not checked again if the image is the same. Raises VerifyError when an image
+    does not exist, HostError when the base or its compiler image cannot be had.
     """
     VERIFY.discard(subject.folder)
-    report = verify(subject, staged=subject.folder / context.SOURCES)
+    report = verify(subject, staged=subject.folder / context.SOURCES, checked=checked)
     report.write(subject.folder)
     return report
 
 
-def require(subject: Subject) -> Mapping[str, str]:
+def check_product(subject: Subject, product: str, image: str) -> Checked:
+    """Run the checks of one product on the image of this id, before the other is there. Errors as `run`."""
+    return Checked(product, image, _all_outcomes(subject, {product: image}))
+
+
+def require(subject: Subject, checked: Sequence[Checked] = ()) -> Mapping[str, str]:
     """Verify unless the record shows that these very checks have passed these very images; return their ids.
 
-    Raises VerifyError with every failed check, and errors as `run`.
+    `checked` is as for `run`. Raises VerifyError with every failed check, and errors as `run`.
     """
     ids = _ids(subject, _names(subject))
     if _is_passed(subject, ids):
         return ids
     subject.report("verifying both images")
-    report = run(subject)
+    report = run(subject, checked)
     report.require()
     return report.images
 
@@ -119,18 +133,23 @@ def _is_passed(subject: Subject, ids: Mapping[str, str]) -> bool:
 
 
 def verify(
-    subject: Subject, *, images: Mapping[str, str] | None = None, staged: Path | None = None
+    subject: Subject,
+    *,
+    images: Mapping[str, str] | None = None,
+    staged: Path | None = None,
+    checked: Sequence[Checked] = (),
 ) -> GateReport:
     """Run every check on the images of a cell, or on other `images` (product -> name) in their place.
 
-    `staged` is the folder of the build's sources, if it still exists. A check that cannot be made fails.
-    Errors as `run`.
+    `staged` is the folder of the build's sources, if it still exists; `checked` is as for `run`. A check that
+    cannot be made fails. Errors as `run`.
     """
     ids = _ids(subject, images or _names(subject))
-    under_test = Images(subject, ids, staged)
-    parts = [partial(_common_outcomes, under_test), partial(_outcomes, under_test, apart=True)]
-    common, apart = side_by_side.run(subject.client, parts)
-    outcomes = {**common, **apart}
+    known = [each for each in checked if ids[each.product] == each.image]
+    rest = {product: ids[product] for product in ids.keys() - {each.product for each in known}}
+    outcomes = _all_outcomes(subject, rest, staged) if rest else {}
+    for each in known:
+        outcomes.update(each.outcomes)
     results = tuple(
         CheckResult(name, verdict.state, verdict.detail, verdict.hint, product, verdict.facts)
         for name, products, _ in CHECKS
@@ -140,13 +159,22 @@ def verify(
     return GateReport(VERIFY, subject.plan, ids, results)
 
 
+def _all_outcomes(subject: Subject, ids: Mapping[str, str], staged: Path | None = None) -> _Outcomes:
+    """Return the verdicts of all checks of the products that `ids` has, by name and product."""
+    images = Images(subject, ids, staged)
+    parts = [partial(_common_outcomes, images), partial(_outcomes, images, apart=True)]
+    common, apart = side_by_side.run(subject.client, parts)
+    return {**common, **apart}
+
+
 def _outcomes(images: Images, *, apart: bool) -> _Outcomes:
-    """Return the verdicts of the checks that are `APART`, or of the others, by name and product."""
+    """Return the verdicts of the checks that are `APART`, or of the others."""
     return {
         (name, product): _outcome(check, images, product)
         for name, products, check in CHECKS
         if (check in APART) == apart
         for product in products
+        if product in images.ids
     }
 
 
@@ -161,6 +189,8 @@ def _run_together(images: Images) -> None:
     from requests import RequestException
 
     (product,) = RUNTIME
+    if product not in images.ids:
+        return
     with suppress(FtbuildError, DockerException, RequestException):
         images.run_together(product, [*libraries.scripts(images, product), programs.TOKENIZERS])
 

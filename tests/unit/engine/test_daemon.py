@@ -6,12 +6,18 @@ import errno
 import gc
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from docker.errors import ImageNotFound
 
 from ftbuild.engine import daemon
-from ftbuild.errors import HostError
+from ftbuild.errors import HostError, Interrupted
+from ftbuild.host import shell
 
 
 def closed(folder: Path) -> str:
@@ -78,3 +84,41 @@ def test_an_engine_that_nothing_names_is_to_be_started(
     assert error.what == "the Docker Engine does not answer"
     assert error.where == "No such file or directory: /var/run/docker.sock"
     assert "systemctl start docker" in (error.hint or "")
+
+
+class Pulling:
+    """An engine that pulls for a long time, and says so."""
+
+    def __init__(self, image: str | None, events: int) -> None:
+        self.image, self.events, self.told = image, events, 0
+
+    @property
+    def client(self) -> Any:
+        return SimpleNamespace(images=SimpleNamespace(get=self.get), api=SimpleNamespace(pull=self.pull))
+
+    def pull(self, repository: str, tag: str, *, stream: bool) -> Iterator[bytes]:
+        for _ in range(self.events):
+            self.told += 1
+            yield b"{}"
+
+    def get(self, name: str) -> str:
+        if self.image is None:
+            raise ImageNotFound(name)
+        return self.image
+
+
+def test_a_pull_in_a_thread_ends_with_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep the command until the last of its gigabytes is unpacked."""
+    engine = Pulling("sha256:1", 1000)
+    monkeypatch.setattr(shell, "_stopped", Event())
+    daemon.pull(engine.client, "r.example/x:1")
+    assert engine.told == 1000
+    shell.interrupt()
+    with pytest.raises(Interrupted):
+        daemon.pull(engine.client, "r.example/x:1")
+    assert engine.told == 1001
+
+
+def test_a_pull_that_ends_without_the_image_was_refused() -> None:
+    with pytest.raises(daemon.PullRefused, match="cannot pull"):
+        daemon.pull(Pulling(None, 2).client, "r.example/x:1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Barrier
@@ -27,7 +27,7 @@ from ftbuild.gates.verify.checks import libraries
 from ftbuild.gates.verify.gate import verify
 from ftbuild.gates.verify.verdict import SHOWN, Verdict, judge
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision
+from ftbuild.plan import PRODUCTS, Plan, Revision
 from ftbuild.planning import make_plan
 from ftbuild.text.results import State
 from testing import gate_records
@@ -76,7 +76,7 @@ def cell(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cel
     engine, said = Engine({plan.tag(product): image for product, image in IDS.items()}), list[str]()
     client: Any = engine
 
-    def verify(subject: Subject, *, staged: Path | None) -> GateReport:
+    def verify(subject: Subject, *, staged: Path | None, checked: Sequence[gate.Checked] = ()) -> GateReport:
         ids = {product: engine.names[plan.tag(product)] for product in IDS}
         return GateReport(VERIFY, plan, ids, gate_records.results(VERIFY, plan))
 
@@ -145,7 +145,7 @@ def test_the_moving_tags_follow_the_images_that_were_verified(
     """Also when another image takes the name in between."""
     verified = gate.require
 
-    def require(subject: Subject) -> Mapping[str, str]:
+    def require(subject: Subject, checked: Sequence[gate.Checked]) -> Mapping[str, str]:
         ids = verified(subject)
         cell.engine.names |= {cell.plan.tag(product): "sha256:9" for product in IDS}
         cell.engine.names |= {f"{image}@": image for image in IDS.values()}
@@ -268,6 +268,43 @@ def test_checks_that_stand_apart_run_beside_the_others(cell: Cell, monkeypatch: 
         ("first", "sdk", State.OK),
         ("second", "runtime", State.OK),
     ]
+
+
+def test_a_product_that_was_checked_before_is_not_checked_again_unless_it_is_another_image(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where one image is verified while the other is still being pulled."""
+    ran: list[tuple[str, str]] = []
+
+    def check(images: Any, product: str) -> Iterator[Verdict]:
+        ran.append((product, images.ids[product]))
+        yield Verdict(State.OK, f"of {images.ids[product]}")
+
+    def contents(image: str) -> None:
+        raise ContainerError("no check reads it")
+
+    monkeypatch.setattr(gate, "CHECKS", (("first", PRODUCTS, check), ("second", gate.SDK, check)))
+    monkeypatch.setattr(
+        gate,
+        "Images",
+        lambda subject, ids, staged=None: SimpleNamespace(ids=ids, contents=contents, run_together=None),
+    )
+    checked = [gate.check_product(cell.subject, "runtime", IDS["runtime"])]
+    assert ran == [("runtime", "sha256:1")]
+    whole = [
+        ("first", "runtime", "of sha256:1"),
+        ("first", "sdk", "of sha256:2"),
+        ("second", "sdk", "of sha256:2"),
+    ]
+    report = verify(cell.subject, checked=checked)
+    assert [(r.check, r.subject, r.detail) for r in report.results] == whole
+    assert (ran.count(("runtime", "sha256:1")), report.images) == (1, IDS)
+    cell.engine.names[cell.plan.tag("runtime")] = "sha256:3"
+    report = verify(cell.subject, checked=checked)
+    assert report.results[0].detail == "of sha256:3"
+    checked = [gate.check_product(cell.subject, product, image) for product, image in report.images.items()]
+    ran.clear()
+    assert (verify(cell.subject, checked=checked).results, ran) == (report.results, [])
 
 
 def test_a_skip_beside_a_result_is_kept() -> None:

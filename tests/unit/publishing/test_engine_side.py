@@ -59,8 +59,8 @@ class Engine:
     @property
     def client(self) -> Any:
         return SimpleNamespace(
-            images=SimpleNamespace(get=self.get, pull=self.pull, remove=self.remove),
-            api=SimpleNamespace(push=self.push),
+            images=SimpleNamespace(get=self.get, remove=self.remove),
+            api=SimpleNamespace(push=self.push, pull=self.pull),
         )
 
     def add(self, name: str, image: str, labels: Mapping[str, str] | None = None, **attrs: Any) -> None:
@@ -74,10 +74,13 @@ class Engine:
             raise ImageNotFound(name)
         return self.images[name]
 
-    def pull(self, name: str) -> None:
+    def pull(self, repository: str, tag: str, *, stream: bool) -> Iterator[bytes]:
+        name = f"{repository}{'@' if ':' in tag else ':'}{tag}"
         self.asked.append(("pull", name))
+        assert stream
         if name not in self.images:
             raise NotFound("manifest unknown")
+        return iter([b"{}", b"{}"])
 
     def remove(self, name: str, *, noprune: bool) -> None:
         self.asked.append(("remove", name, str(noprune)))

@@ -6,7 +6,6 @@ Registry and cosign are real; tests/engine/test_elsewhere.py pulls, verifies and
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -269,23 +268,6 @@ def test_only_the_image_that_was_judged_counts_as_taken(
     engine.add(cell.tag("sdk"), "sha256:other")
     with pytest.raises(PublishError, match="the engine has another image than the one that it pulled"):
         substitution.take(session, cell, there, shelf.said.append)
-
-
-def test_the_largest_image_is_pulled_first(shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While an engine unpacks the layers that both have, it downloads the others of the same image."""
-    engine = Engine()
-    monkeypatch.setattr(daemon, "connect", lambda: engine.client)
-    below, own = os.urandom(100), os.urandom(200)
-    there, named = {}, []
-    for product, contents in (("runtime", [below]), ("sdk", [below, own])):
-        made = shelf.image_of(contents, product)
-        image = remote_image.present(shelf.repository, made.manifest.digest)
-        there[product] = Found(image, PublicKey("ours.pub"))
-        for name in (f"{shelf.repository.name}@{made.manifest.digest}", cell.tag(product)):
-            engine.add(name, made.id)
-        named.append(f"{shelf.repository.name}@{made.manifest.digest}")
-    substitution.take(PublishSession(Options(shelf.names, shelf.work)), cell, there, shelf.said.append)
-    assert [asked[1] for asked in engine.asked if asked[0] == "pull"] == named[::-1]
 
 
 def test_the_names_of_what_was_taken_can_be_taken_away(
