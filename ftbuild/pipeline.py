@@ -12,18 +12,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 
 from ftbuild.build import bake, base, buildable, definitions
 from ftbuild.build import objects as build_objects
 from ftbuild.build.run import BuildOptions, CellBuild, host_settings
 from ftbuild.engine import buildx, daemon, orphans, side_by_side
-from ftbuild.errors import FtbuildError, HostError, PublishError, VerifyError
+from ftbuild.errors import FtbuildError, HostError, PatchError, PinError, PublishError, VerifyError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate, sources
-from ftbuild.gates.verify.gate import Checked
+from ftbuild.gates.verify.gate import NOTHING_BEFORE, Beforehand
 from ftbuild.host import failures, locks
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import bases, from_builder, objects, substituted, substitution
@@ -35,6 +34,9 @@ from ftbuild.publishing.verifying import Verifier
 from ftbuild.text import reporter
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.units import duration, size
+
+# How often what an engine unpacks is written to disk meanwhile.
+_FLUSH_SECONDS = 2
 
 
 @dataclass(frozen=True)
@@ -216,11 +218,11 @@ def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
     if not published:
         return False
     try:
-        with locks.cell(cell.folder, report), sources.obtaining(_subject(cell)):
-            taken, checked = _taken(cell, substitutes, session, published)
+        with locks.cell(cell.folder, report):
+            taken, before = _taken(cell, substitutes, session, published)
         if not _is_comparable(cell):
             cell.make_base()
-        _accept(cell, checked)
+        _accept(cell, before)
     except FtbuildError as failed:
         substitution.drop(session, plan)
         substituted.RECORD.discard(cell.folder)
@@ -235,37 +237,54 @@ def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
 
 def _taken(
     cell: CellBuild, substitutes: Substitutes, session: PublishSession, published: Mapping[str, Found]
-) -> tuple[dict[str, Substituted], list[Checked]]:
-    """Pull images; verify those that are here while the engine still unpacks the largest.
+) -> tuple[dict[str, Substituted], Beforehand]:
+    """Pull images; do of verify what can be done while the engine still unpacks the largest.
 
-    Returns what was taken, which the record tells as well, and what was checked.
+    Returns what was taken, which the record tells as well, and what was done.
     """
     taken: dict[str, Substituted] = {}
-    recording = Lock()
+    recording, is_all_here = Lock(), Event()
+    largest, *others = sorted(published, key=lambda product: published[product].bytes, reverse=True)
 
     def pull(product: str) -> None:
-        one = substitution.take(session, cell.plan, {product: published[product]}, cell.report)
+        pulled = substitution.take(session, cell.plan, {product: published[product]}, cell.report)
         with recording:
-            taken.update(one)
+            taken.update(pulled)
             substituted.RECORD.write(cell.folder, taken)
 
-    def pull_largest() -> list[Checked]:
-        pull(largest)
-        return []
+    def pull_largest() -> Beforehand:
+        try:
+            pull(largest)
+        finally:
+            is_all_here.set()
+        return NOTHING_BEFORE
 
-    def pull_others() -> list[Checked]:
+    def pull_others() -> Beforehand:
         for product in others:
             pull(product)
         # The engine has most of the base by now: the images stand on it.
         _take_base(cell, substitutes, compiles=False)
-        if not _is_comparable(cell):
-            return []
-        cell.report(f"verifying {' and '.join(others)} meanwhile")
-        return [gate.check_product(_subject(cell), product, taken[product].image) for product in others]
+        before = _verified(cell, {product: taken[product].image for product in others})
+        # Else the first container that verify removes would wait until gigabytes are written.
+        while not is_all_here.wait(_FLUSH_SECONDS):
+            daemon.flush(cell.client)
+        return before
 
-    largest, *others = sorted(published, key=lambda product: published[product].bytes, reverse=True)
-    checked = side_by_side.run(cell.client, [pull_largest, pull_others])
-    return taken, list(chain.from_iterable(checked))
+    # In this order also where one processor does one after the other.
+    _, before = side_by_side.run(cell.client, [pull_largest, pull_others])
+    return taken, before
+
+
+def _verified(cell: CellBuild, images: Mapping[str, str]) -> Beforehand:
+    """Verify these images alone if the base is here, and prepare what the sources are compared with."""
+    subject, checked = _subject(cell), []
+    if _is_comparable(cell):
+        cell.report(f"verifying the {' and '.join(images)} image meanwhile")
+        checked = [gate.check_product(subject, product, image) for product, image in images.items()]
+    try:
+        return Beforehand(checked, sources.prepare(subject))
+    except (HostError, PinError, PatchError):  # verify tells of it
+        return Beforehand(checked)
 
 
 def _is_comparable(cell: CellBuild) -> bool:
@@ -309,10 +328,10 @@ def _fetched(cell: CellBuild, session: PublishSession, job: bake.Job) -> dict[st
     return digests
 
 
-def _accept(cell: CellBuild, checked: Sequence[Checked] = ()) -> None:
-    """Verify both images but for what was `checked`, then point the moving tags at them."""
+def _accept(cell: CellBuild, before: Beforehand = NOTHING_BEFORE) -> None:
+    """Verify both images but for what was done `before`, then point the moving tags at them."""
     with locks.cell(cell.folder, cell.report):
-        for product, image in gate.require(_subject(cell), checked).items():
+        for product, image in gate.require(_subject(cell), before).items():
             # By id: a name may refer to another image by now.
             daemon.tag(cell.client, image, cell.plan.tag(product, moving=True))
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 10
 # Pulling or importing an operating system over a slow line.
 WORK_SECONDS = 1800
+# How the SDK names an engine that it reaches through a socket of this machine.
+_SOCKET = "http+docker://"
 # The label of ftbuild's containers, which distinguishes them from others.
 ROLE = "io.ftbuild.role"
 # The label of those that end with the command that made them: its process.
@@ -164,6 +166,16 @@ def pull(client: docker.DockerClient, name: str) -> None:
     except DockerException as refused:
         hint = f"docker login {name.partition('/')[0]}"
         raise PullRefused(f"cannot pull: {_reason(refused)}", where=name, hint=hint) from refused
+
+
+def flush(client: docker.DockerClient) -> None:
+    """Write to disk what an engine of this machine has unpacked; nothing for one elsewhere.
+
+    The kernel writes a whole file system before it unmounts an overlay of it, as the engine does for each
+    container that it removes (Linux, fs/overlayfs/super.c, ovl_sync_fs).
+    """
+    if client.api.base_url.startswith(_SOCKET):
+        os.sync()
 
 
 def throw_away_labels(role: str) -> dict[str, str]:

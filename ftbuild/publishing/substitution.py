@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ftbuild.errors import FtbuildError, HostError, PublishError
+from ftbuild.host import threads
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import gates, names, staging, trust, verifying
 from ftbuild.publishing.names import Names
@@ -63,7 +65,10 @@ def find(
     it is of another form than that of a published image of this very cell and key.
     """
     try:
-        return {product: _found(session, plan, product, trusted, report) for product in PRODUCTS}
+        found = threads.results(
+            [partial(_found, session, plan, product, trusted, report) for product in PRODUCTS]
+        )
+        return dict(zip(PRODUCTS, found, strict=True))
     except _Absent as absent:
         report(f"{absent.what}: building it")
     except (PublishError, HostError) as refused:

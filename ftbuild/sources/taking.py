@@ -5,26 +5,18 @@ Nothing here reads a configuration: what is taken is what the plan holds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
 
-from ftbuild.errors import ConfigError, FtbuildError, PatchError, PinError
-from ftbuild.host import disk, shell
+from ftbuild.errors import ConfigError, PatchError, PinError
+from ftbuild.host import disk, threads
 from ftbuild.sources.inputs import Backport, PlannedPatch, PlannedSource
 from ftbuild.sources.objects import Pinned
 from ftbuild.sources.patches import series
 from ftbuild.sources.store import Store
 from ftbuild.text.reporter import Reporter
-
-T = TypeVar("T")
-
-# Enough for the servers of all repositories; what reads the cache is held up by processors before.
-_THREADS = 16
 
 
 def obtain(
@@ -49,26 +41,10 @@ def obtain(
                 store = patch.store(cache)
                 wanted.setdefault(store.folder, (store, []))[1].append(change)
         # Side by side: each server is waited for most of the time.
-        _beside([partial(store.obtain, some, report) for store, some in wanted.values()])
+        threads.results([partial(store.obtain, some, report) for store, some in wanted.values()])
         for source in sources:
             _require_tree(source, source.store(cache))
         diffs([patch for patch in patches if patch.wanted], cache, report=report)
-
-
-@contextmanager
-def obtaining(
-    sources: Collection[PlannedSource], patches: Collection[PlannedPatch], cache: Path, report: Reporter
-) -> Iterator[None]:
-    """`obtain` while the block runs, and wait for it at the end; who needs what failed, meets it again."""
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(obtain, sources, patches, cache, report=report)
-        try:
-            yield
-        except KeyboardInterrupt:
-            shell.interrupt()
-            raise
-    with suppress(FtbuildError):
-        running.result()
 
 
 def export(source: PlannedSource, cache: Path, destination: Path, *, report: Reporter = print) -> None:
@@ -106,7 +82,7 @@ def export_all(
         return sum(tree in trees[source.repository].parents for tree in trees.values())
 
     for _, same in groupby(sorted(sources, key=depth), depth):
-        _beside([partial(write, source) for source in same])
+        threads.results([partial(write, source) for source in same])
 
 
 def diff(patch: PlannedPatch, cache: Path, *, report: Reporter = print) -> bytes:
@@ -130,7 +106,7 @@ def diff(patch: PlannedPatch, cache: Path, *, report: Reporter = print) -> bytes
 
 def diffs(patches: Sequence[PlannedPatch], cache: Path, *, report: Reporter = print) -> list[bytes]:
     """Return the diffs of patches, in their order."""
-    return _beside([partial(diff, patch, cache, report=report) for patch in patches])
+    return threads.results([partial(diff, patch, cache, report=report) for patch in patches])
 
 
 def apply(
@@ -153,19 +129,6 @@ def apply(
         report(f"patching {component} {versions[component]} ({len(some)} entries)")
         for patch, change in zip(some, diffs(some, cache, report=report), strict=True):
             series.apply(trees[component], patch, change, version=versions[component])
-
-
-def _beside(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Return what the calls return, made side by side. After a failure no other starts; Ctrl-C ends all."""
-    with ThreadPoolExecutor(max(1, min(len(calls), _THREADS))) as pool:
-        try:
-            running = [pool.submit(call) for call in calls]
-            return [done.result() for done in running]
-        except BaseException as ended:
-            pool.shutdown(wait=False, cancel_futures=True)
-            if isinstance(ended, KeyboardInterrupt):
-                shell.interrupt()
-            raise
 
 
 def _require_tree(source: PlannedSource, store: Store) -> None:

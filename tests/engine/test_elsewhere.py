@@ -118,7 +118,7 @@ def test_a_signed_image_is_pulled_verified_and_tagged_in_place_of_a_build(bare: 
     done = bare.build("--from", bare.registry.prefix, "--trust", str(bare.keys / "cosign.pub"))
     assert done.returncode == 0, done.stderr
     assert "substituted" in done.stdout
-    assert "verifying runtime meanwhile" in done.stdout
+    assert "verifying the runtime image meanwhile" in done.stdout
     assert not bare.log.exists()
     there, folder = bare.here.repository(bare.registry), bare.here.folder(bare.plan)
     taken = substituted.read(folder)

@@ -602,10 +602,10 @@ def test_a_store_that_another_command_uses_is_left_alone(world: World) -> None:
     assert unused(world) == [found]
 
 
-def fetching(world: World, *how: str) -> subprocess.Popen[str]:
+def fetching(world: World) -> subprocess.Popen[str]:
     """A process that fetches, so that it can be killed or run twice."""
     return subprocess.Popen(
-        [sys.executable, "-m", fetch_program.__name__, str(world.root / "buildcfg"), str(world.cache), *how],
+        [sys.executable, "-m", fetch_program.__name__, str(world.root / "buildcfg"), str(world.cache)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -698,40 +698,6 @@ def test_repositories_are_fetched_side_by_side(world: World, git_config: Path, t
     with git_config.open("a") as file:
         file.write(f"[uploadpack]\n packObjectsHook = {hook}\n")
     world.fetch()
-
-
-def test_sources_come_while_other_work_is_done(world: World) -> None:
-    world.lock()
-    shutil.rmtree(world.cache)
-    said: list[str] = []
-    with taking.obtaining([planned.source(world.config, "22.12", "ft")], [], world.cache, said.append):
-        assert until(lambda: said, 30)
-    world.vanish()
-    assert (world.export() / "run.sh").exists()
-
-
-def test_of_sources_that_cannot_come_meanwhile_those_tell_who_need_them(world: World) -> None:
-    world.lock()
-    shutil.rmtree(world.cache)
-    world.vanish()
-    with taking.obtaining([planned.source(world.config, "22.12", "ft")], [], world.cache, quiet):
-        pass
-    with pytest.raises(PinError):
-        world.export()
-
-
-def test_ctrl_c_ends_what_comes_meanwhile(world: World, slow: Path, held: Path) -> None:
-    world.lock()
-    shutil.rmtree(world.cache)
-    slow.unlink()
-    held.touch()
-    with fetching(world, "sleep") as child:
-        started = until(lambda: child.poll() is not None or slow.exists())
-        child.send_signal(signal.SIGINT)
-        said, _ = child.communicate(timeout=30)  # the transfer would go on
-    held.unlink()
-    assert started, said
-    assert child.returncode == -signal.SIGINT, said
 
 
 def test_commits_that_upstream_dropped_are_named_and_no_other(world: World) -> None:

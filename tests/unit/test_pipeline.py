@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -22,15 +21,17 @@ from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon, orphans
-from ftbuild.errors import BuildError, HostError, PublishError
+from ftbuild.errors import BuildError, HostError, PinError, PublishError
 from ftbuild.gates.verify import gate, sources
-from ftbuild.gates.verify.gate import Checked
+from ftbuild.gates.verify.gate import NOTHING_BEFORE, Beforehand, Checked
+from ftbuild.gates.verify.sources import Expected
 from ftbuild.host import locks
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import bases, names, substituted, substitution
 from ftbuild.publishing.substituted import Substituted
 
 DIGEST = "sha256:" + "1" * 64
+EXPECTED = Expected({}, {}, {})
 
 
 @pytest.fixture
@@ -177,7 +178,8 @@ class Published:
     work: Path
     done: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
-    checked: list[str] = field(default_factory=list)
+    before: Beforehand = NOTHING_BEFORE
+    unfetched: bool = False
     comparable: bool = True
     refused: str = ""
     verified: Event = field(default_factory=Event)
@@ -196,9 +198,14 @@ class Published:
         self.verified.set()
         return Checked(product, image, {})
 
-    def accept(self, cell: CellBuild, checked: Sequence[Checked] = ()) -> None:
+    def accept(self, cell: CellBuild, before: Beforehand) -> None:
         self.done.append("accepted")
-        self.checked = [each.image for each in checked]
+        self.before = before
+
+    def prepare(self, subject: object) -> Expected:
+        if self.unfetched:
+            raise PinError("ft cannot be had")
+        return EXPECTED
 
     def build(self) -> pipeline.Outcome:
         names = SimpleNamespace(name="registry.example.com/x")
@@ -224,7 +231,7 @@ def published(cells: list[Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         (bases, "take", lambda *arguments, **more: made.done.append("took base")),
         (base, "is_comparable", lambda *arguments: made.comparable),
         (gate, "check_product", made.check),
-        (sources, "obtaining", lambda subject: nullcontext()),
+        (sources, "prepare", made.prepare),
         (pipeline, "_accept", made.accept),
         (pipeline, "_ensure_named", lambda *arguments: "built"),
     ):
@@ -236,8 +243,8 @@ def test_an_image_is_verified_while_the_larger_one_is_pulled(published: Publishe
     assert published.build().state == "substituted"
     others = ["pulled runtime", "took base", "checked runtime sha256:runtime"]
     assert published.done == [*others, "pulled sdk", "accepted"]
-    assert published.checked == ["sha256:runtime"]
-    assert f"[{published.cell.cell.id}] verifying runtime meanwhile" in published.said
+    assert published.before == Beforehand([Checked("runtime", "sha256:runtime", {})], EXPECTED)
+    assert f"[{published.cell.cell.id}] verifying the runtime image meanwhile" in published.said
     assert set(substituted.read(published.cell.folder(published.work))) == set(PRODUCTS)
 
 
@@ -247,7 +254,13 @@ def test_without_a_base_to_compare_with_both_images_are_verified_once_it_is_made
     published.comparable = False
     assert published.build().state == "substituted"
     assert published.done[-2:] == ["made base", "accepted"]
-    assert published.checked == []
+    assert published.before == Beforehand([], EXPECTED)
+
+
+def test_sources_that_cannot_be_had_meanwhile_are_for_verify_to_tell(published: Published) -> None:
+    published.unfetched = True
+    assert published.build().state == "substituted"
+    assert published.before.expected is None
 
 
 @pytest.mark.parametrize("product", PRODUCTS)

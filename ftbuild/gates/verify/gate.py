@@ -23,6 +23,7 @@ from ftbuild.gates.report import VERIFY, Gate, GateReport
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify.checks import files, libraries, programs, recipe
 from ftbuild.gates.verify.images import Images
+from ftbuild.gates.verify.sources import Expected
 from ftbuild.gates.verify.verdict import REPORT_BUG, Verdict
 from ftbuild.host import locks
 from ftbuild.plan import PRODUCTS, Plan
@@ -66,6 +67,17 @@ class Checked:
 
 
 @dataclass(frozen=True)
+class Beforehand:
+    """What was done of verify while an image was not here yet: `expected` is of the pinned sources."""
+
+    checked: Sequence[Checked] = ()
+    expected: Expected | None = None
+
+
+NOTHING_BEFORE = Beforehand()
+
+
+@dataclass(frozen=True)
 class Verify:
     """The gate as a `CellTest`."""
 
@@ -91,33 +103,33 @@ def demands() -> tuple[Demand, ...]:
     return tuple(Demand(name, product) for name, products, _ in CHECKS for product in products)
 
 
-def run(subject: Subject, checked: Sequence[Checked] = ()) -> GateReport:
+def run(subject: Subject, before: Beforehand = NOTHING_BEFORE) -> GateReport:
     """Verify the images of a cell, with the staged sources of its build, and write the record.
 
-    What was `checked` before is not checked again if the image is the same. Raises VerifyError when an image
+    What was checked `before` is not checked again if the image is the same. Raises VerifyError when an image
     does not exist, HostError when the base or its compiler image cannot be had.
     """
     VERIFY.discard(subject.folder)
-    report = verify(subject, staged=subject.folder / context.SOURCES, checked=checked)
+    report = verify(subject, staged=subject.folder / context.SOURCES, before=before)
     report.write(subject.folder)
     return report
 
 
 def check_product(subject: Subject, product: str, image: str) -> Checked:
     """Run the checks of one product on the image of this id, before the other is there. Errors as `run`."""
-    return Checked(product, image, _all_outcomes(subject, {product: image}))
+    return Checked(product, image, _all_outcomes(Images(subject, {product: image})))
 
 
-def require(subject: Subject, checked: Sequence[Checked] = ()) -> Mapping[str, str]:
+def require(subject: Subject, before: Beforehand = NOTHING_BEFORE) -> Mapping[str, str]:
     """Verify unless the record shows that these very checks have passed these very images; return their ids.
 
-    `checked` is as for `run`. Raises VerifyError with every failed check, and errors as `run`.
+    `before` is as for `run`. Raises VerifyError with every failed check, and errors as `run`.
     """
     ids = _ids(subject, _names(subject))
     if _is_passed(subject, ids):
         return ids
     subject.report("verifying both images")
-    report = run(subject, checked)
+    report = run(subject, before)
     report.require()
     return report.images
 
@@ -137,17 +149,17 @@ def verify(
     *,
     images: Mapping[str, str] | None = None,
     staged: Path | None = None,
-    checked: Sequence[Checked] = (),
+    before: Beforehand = NOTHING_BEFORE,
 ) -> GateReport:
     """Run every check on the images of a cell, or on other `images` (product -> name) in their place.
 
-    `staged` is the folder of the build's sources, if it still exists; `checked` is as for `run`. A check that
+    `staged` is the folder of the build's sources, if it still exists; `before` is as for `run`. A check that
     cannot be made fails. Errors as `run`.
     """
     ids = _ids(subject, images or _names(subject))
-    known = [each for each in checked if ids[each.product] == each.image]
+    known = [each for each in before.checked if ids[each.product] == each.image]
     rest = {product: ids[product] for product in ids.keys() - {each.product for each in known}}
-    outcomes = _all_outcomes(subject, rest, staged) if rest else {}
+    outcomes = _all_outcomes(Images(subject, rest, staged, before.expected)) if rest else {}
     for each in known:
         outcomes.update(each.outcomes)
     results = tuple(
@@ -159,11 +171,10 @@ def verify(
     return GateReport(VERIFY, subject.plan, ids, results)
 
 
-def _all_outcomes(subject: Subject, ids: Mapping[str, str], staged: Path | None = None) -> _Outcomes:
-    """Return the verdicts of all checks of the products that `ids` has, by name and product."""
-    images = Images(subject, ids, staged)
+def _all_outcomes(images: Images) -> _Outcomes:
+    """Return the verdicts of all checks of the products that there are images of, by name and product."""
     parts = [partial(_common_outcomes, images), partial(_outcomes, images, apart=True)]
-    common, apart = side_by_side.run(subject.client, parts)
+    common, apart = side_by_side.run(images.client, parts)
     return {**common, **apart}
 
 

@@ -14,6 +14,7 @@ from ftbuild.engine import container
 from ftbuild.engine.container import ContainerError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import elf, filesystem
+from ftbuild.gates.verify.sources import Expected
 
 SERVER_FOLDER = "/opt/tritonserver"
 BACKEND = f"{SERVER_FOLDER}/backends/fastertransformer"
@@ -30,16 +31,24 @@ _Copied = Sequence[tuple[str, str]]
 class Images:
     """The images of a cell by product, the images that they are compared with, and the contents of all.
 
-    Contents are read at most once. `staged` is the folder of the build's sources, if it still exists.
+    Contents are read at most once. `staged` is the folder of the build's sources, if it still exists, and
+    `expected` what they are compared with, if that was prepared.
     """
 
-    def __init__(self, subject: Subject, ids: Mapping[str, str], staged: Path | None = None) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        ids: Mapping[str, str],
+        staged: Path | None = None,
+        expected: Expected | None = None,
+    ) -> None:
         """Raise HostError when the base or its tools (its compiler image has them) cannot be had."""
         self.subject = subject
         self.client = subject.client
         self.plan = subject.plan
         self.ids = ids
         self.staged = staged
+        self.expected = expected
         base = self.plan.base
         hint = f"invoke base --base {base.name}" if base.local else "docker load it, or docker pull"
         self.base = container.available(self.client, base.serving, "comparing with the base", hint)

@@ -10,8 +10,8 @@ import hashlib
 import io
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -41,6 +41,18 @@ TREES = (
 UNPATCHED = "files that no patch changes"
 
 
+@dataclass(frozen=True)
+class Expected:
+    """Digests of the pinned, patched sources: of all files that the SDK image holds, and of those changed.
+
+    `touched` has the files that each patch changes, which `changed` has the digests of.
+    """
+
+    shipped: Digests
+    touched: Mapping[str, Set[Place]]
+    changed: Digests
+
+
 @dataclass
 class Comparison:
     """By patch, the faults in files that it changes; and the patches without any file to compare."""
@@ -64,37 +76,50 @@ def in_tar(tree: Tree, stream: Iterable[bytes]) -> dict[Place, str]:
     return digests
 
 
-def obtaining(subject: Subject) -> AbstractContextManager[None]:
-    """Fetch what `compare` needs while the block runs, and wait for it at its end."""
+def prepare(subject: Subject) -> Expected:
+    """Fetch what the cache lacks, all repositories side by side, and return `expected` of it."""
     patches = _own_patches(subject.plan)
-    return taking.obtaining(_compared(subject.plan, patches), patches, subject.cache, subject.report)
+    taking.obtain(_compared(subject.plan, patches), patches, subject.cache, report=subject.report)
+    return expected(subject)
 
 
-def compare(subject: Subject, image: Digests, *, staged: Path | None) -> Comparison:
+def expected(subject: Subject) -> Expected:
+    """Return what a pair of images of the cell is made of, from the pinned, patched sources of the plan.
+
+    Fetches what the cache lacks; raises PinError and PatchError as a build would.
+    """
+    changes = _changes(subject)
+    touched = _touched(changes)
+    with _patched(subject, changes) as trees:
+        shipped = {place: digest for tree in TREES for place, digest in _shipped(tree, trees)}
+        changed = {
+            place: _digest(trees[place[0]] / place[1]) for places in touched.values() for place in places
+        }
+    return Expected(shipped, touched, changed)
+
+
+def compare(pinned: Expected, image: Digests, plan: Plan, *, staged: Path | None) -> Comparison:
     """Compare `image` (of every tree in TREES) with the pinned, patched sources of the cell.
 
     Patches that change compiled files only are looked for in the `staged` sources of the build, if these
-    still exist. Fetches what the cache lacks; raises PinError and PatchError as a build would.
+    still exist.
     """
-    plan, changes = subject.plan, _changes(subject)
-    with _patched(subject, changes) as trees:
-        pinned = {place: digest for tree in TREES for place, digest in _expected(tree, trees)}
-        differing = {place for place in pinned.keys() | image.keys() if pinned.get(place) != image.get(place)}
-        outcome = Comparison(files=len(pinned))
-        explained: set[Place] = set()
-        for name, places in _touched(changes).items():
-            if shown := places & pinned.keys():
-                _note(outcome, name, shown & differing, pinned, image)
-                explained |= shown
-            elif staged and staged.is_dir():
-                compiled = {place: _digest(trees[place[0]] / place[1]) for place in places}
-                there = {place: _digest(staged / plan.source(place[0]).path / place[1]) for place in places}
-                lacking = {place for place in places if compiled[place] != there[place]}
-                _note(outcome, name, lacking, compiled, there)
-            else:
-                outcome.elsewhere.append(name)
-        if unexplained := differing - explained:
-            _note(outcome, UNPATCHED, unexplained, pinned, image)
+    shipped = pinned.shipped
+    differing = {place for place in shipped.keys() | image.keys() if shipped.get(place) != image.get(place)}
+    outcome = Comparison(files=len(shipped))
+    explained: set[Place] = set()
+    for name, places in pinned.touched.items():
+        if shown := places & shipped.keys():
+            _note(outcome, name, shown & differing, shipped, image)
+            explained |= shown
+        elif staged and staged.is_dir():
+            there = {place: _digest(staged / plan.source(place[0]).path / place[1]) for place in places}
+            lacking = {place for place in places if pinned.changed[place] != there[place]}
+            _note(outcome, name, lacking, pinned.changed, there)
+        else:
+            outcome.elsewhere.append(name)
+    if unexplained := differing - explained:
+        _note(outcome, UNPATCHED, unexplained, shipped, image)
     return outcome
 
 
@@ -158,7 +183,7 @@ def _text(patch: PlannedPatch) -> str:
     return patch.change.decode("utf-8", "replace")
 
 
-def _expected(tree: Tree, trees: Mapping[str, Path]) -> Iterator[tuple[Place, str]]:
+def _shipped(tree: Tree, trees: Mapping[str, Path]) -> Iterator[tuple[Place, str]]:
     root = trees[tree.component]
     for part in tree.parts:
         for path in (root / part).rglob("*"):

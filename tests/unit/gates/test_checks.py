@@ -422,18 +422,23 @@ def test_patches_that_are_not_in_an_image_are_skipped_by_name(
     monkeypatch.setattr(recipe.container, "archive", archive)  # type: ignore[attr-defined]
     given: list[object] = []
 
-    def compare(subject: object, found: Mapping[Place, str], *, staged: object) -> Comparison:
-        given[:] = [subject, set(found), staged]
+    def compare(pinned: object, found: Mapping[Place, str], plan: object, *, staged: object) -> Comparison:
+        given[:] = [pinned, set(found), plan, staged]
         return compared
 
     monkeypatch.setattr(sources, "compare", compare)
+    monkeypatch.setattr(sources, "expected", lambda subject: f"of {subject}")
     subject: Any = images
-    subject.subject, subject.staged = "the cell", "its sources"
+    subject.subject, subject.staged, subject.expected = "the cell", "its sources", None
     seen, skipped = recipe.patched(subject, "sdk")
     assert seen == Verdict(
         State.OK, "1 patches seen, 3 files as pinned and patched", "", {"patches": ["ft/1.patch"]}
     )
-    assert given == ["the cell", {("ft", "x"), ("backend", "x")}, "its sources"]
+    found = {("ft", "x"), ("backend", "x")}
+    assert given == ["of the cell", found, images.plan, "its sources"]
+    subject.expected = "prepared"
+    assert list(recipe.patched(subject, "sdk")) == [seen, skipped]
+    assert given[0] == "prepared"
     assert (skipped.state, skipped.facts) == (State.SKIP, {"patches": ["ft/2.patch"]})
     assert skipped.detail.startswith("1 patches change compiled files only")
     compared.wrong, compared.elsewhere = {"ft/1.patch": ["ft/a differs", "ft/b is missing"]}, []
@@ -514,7 +519,7 @@ def shipped(**changed: bytes | None) -> dict[Place, str]:
 
 def compare(config: Config, found: Mapping[Place, str], staged: Path | None = None) -> Comparison:
     subject: Any = SimpleNamespace(plan=planned(config, "ngc"))
-    return sources.compare(subject, found, staged=staged)
+    return sources.compare(sources.expected(subject), found, subject.plan, staged=staged)
 
 
 def test_the_files_of_each_patch_are_those_of_its_diff(

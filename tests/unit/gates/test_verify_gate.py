@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Barrier
@@ -76,7 +76,9 @@ def cell(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cel
     engine, said = Engine({plan.tag(product): image for product, image in IDS.items()}), list[str]()
     client: Any = engine
 
-    def verify(subject: Subject, *, staged: Path | None, checked: Sequence[gate.Checked] = ()) -> GateReport:
+    def verify(
+        subject: Subject, *, staged: Path | None, before: gate.Beforehand = gate.NOTHING_BEFORE
+    ) -> GateReport:
         ids = {product: engine.names[plan.tag(product)] for product in IDS}
         return GateReport(VERIFY, plan, ids, gate_records.results(VERIFY, plan))
 
@@ -145,7 +147,7 @@ def test_the_moving_tags_follow_the_images_that_were_verified(
     """Also when another image takes the name in between."""
     verified = gate.require
 
-    def require(subject: Subject, checked: Sequence[gate.Checked]) -> Mapping[str, str]:
+    def require(subject: Subject, before: gate.Beforehand) -> Mapping[str, str]:
         ids = verified(subject)
         cell.engine.names |= {cell.plan.tag(product): "sha256:9" for product in IDS}
         cell.engine.names |= {f"{image}@": image for image in IDS.values()}
@@ -232,7 +234,7 @@ def test_images_that_cannot_be_read_fail_check_by_check(
     def contents(image: str) -> None:
         raise error
 
-    images = SimpleNamespace(ids=IDS, contents=contents, run_together=None)
+    images = SimpleNamespace(client=None, ids=IDS, contents=contents, run_together=None)
     checks = (
         ("libraries resolve", gate.RUNTIME, libraries.resolve),
         ("NCCL", gate.RUNTIME, libraries.collectives),
@@ -260,7 +262,7 @@ def test_checks_that_stand_apart_run_beside_the_others(cell: Cell, monkeypatch: 
     checks = (("first", gate.SDK, apart), ("second", gate.RUNTIME, check))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
     monkeypatch.setattr(
-        gate, "Images", lambda *_: SimpleNamespace(ids=IDS, contents=contents, run_together=None)
+        gate, "Images", lambda *_: SimpleNamespace(client=None, ids=IDS, contents=contents, run_together=None)
     )
     monkeypatch.setattr(gate, "CHECKS", checks)
     monkeypatch.setattr(gate, "APART", (apart,))
@@ -287,7 +289,9 @@ def test_a_product_that_was_checked_before_is_not_checked_again_unless_it_is_ano
     monkeypatch.setattr(
         gate,
         "Images",
-        lambda subject, ids, staged=None: SimpleNamespace(ids=ids, contents=contents, run_together=None),
+        lambda subject, ids, *more: SimpleNamespace(
+            client=None, ids=ids, contents=contents, run_together=None
+        ),
     )
     checked = [gate.check_product(cell.subject, "runtime", IDS["runtime"])]
     assert ran == [("runtime", "sha256:1")]
@@ -296,15 +300,15 @@ def test_a_product_that_was_checked_before_is_not_checked_again_unless_it_is_ano
         ("first", "sdk", "of sha256:2"),
         ("second", "sdk", "of sha256:2"),
     ]
-    report = verify(cell.subject, checked=checked)
+    report = verify(cell.subject, before=gate.Beforehand(checked))
     assert [(r.check, r.subject, r.detail) for r in report.results] == whole
     assert (ran.count(("runtime", "sha256:1")), report.images) == (1, IDS)
     cell.engine.names[cell.plan.tag("runtime")] = "sha256:3"
-    report = verify(cell.subject, checked=checked)
+    report = verify(cell.subject, before=gate.Beforehand(checked))
     assert report.results[0].detail == "of sha256:3"
     checked = [gate.check_product(cell.subject, product, image) for product, image in report.images.items()]
     ran.clear()
-    assert (verify(cell.subject, checked=checked).results, ran) == (report.results, [])
+    assert (verify(cell.subject, before=gate.Beforehand(checked)).results, ran) == (report.results, [])
 
 
 def test_a_skip_beside_a_result_is_kept() -> None:

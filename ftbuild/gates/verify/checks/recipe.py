@@ -44,7 +44,8 @@ def patched(images: Images, product: str) -> Iterator[Verdict]:
     for tree in sources.TREES:
         with container.archive(images.client, images.ids[product], tree.folder) as tar:
             digests.update(sources.in_tar(tree, tar))
-    compared = sources.compare(images.subject, digests, staged=images.staged)
+    pinned = images.expected or sources.expected(images.subject)
+    compared = sources.compare(pinned, digests, images.plan, staged=images.staged)
     yield judge(
         (f"{name}: {', '.join(wrong)}" for name, wrong in compared.wrong.items()),
         f"{len(compared.right)} patches seen, {compared.files} files as pinned and patched",

@@ -11,14 +11,14 @@ from testing import ROOT
 PROGRAM = """
 from functools import partial
 from ftbuild.host import shell
-from ftbuild.sources import taking
+from ftbuild.host import threads
 
 class Interrupted(list):
     def __iter__(self):
         yield self[0]
         raise KeyboardInterrupt
 
-taking._beside(Interrupted([partial(shell.run, ["sleep", "60"])]))
+threads.results(Interrupted([partial(shell.run, ["sleep", "60"])]))
 """
 
 
