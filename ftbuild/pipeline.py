@@ -19,7 +19,7 @@ from ftbuild.build import bake, base, buildable, definitions
 from ftbuild.build import objects as build_objects
 from ftbuild.build.run import BuildOptions, CellBuild, host_settings
 from ftbuild.engine import buildx, daemon, orphans, side_by_side
-from ftbuild.errors import FtbuildError, HostError, PatchError, PinError, PublishError, VerifyError
+from ftbuild.errors import FtbuildError, HostError, Interrupted, PublishError, VerifyError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate, sources
 from ftbuild.gates.verify.gate import NOTHING_BEFORE, Beforehand
@@ -283,7 +283,9 @@ def _verified(cell: CellBuild, images: Mapping[str, str]) -> Beforehand:
         checked = [gate.check_product(subject, product, image) for product, image in images.items()]
     try:
         return Beforehand(checked, sources.prepare(subject))
-    except (HostError, PinError, PatchError):  # verify tells of it
+    except Interrupted:
+        raise
+    except FtbuildError:  # verify meets it again, and tells of it
         return Beforehand(checked)
 
 
