@@ -12,6 +12,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.errors import FtbuildError, HostError
@@ -169,13 +170,18 @@ def pull(client: docker.DockerClient, name: str) -> None:
 
 
 def flush(client: docker.DockerClient) -> None:
-    """Write to disk what an engine of this machine has unpacked; nothing for one elsewhere.
+    """Write to disk what an engine of this machine has unpacked, if this user may; nothing for one elsewhere.
 
     The kernel writes a whole file system before it unmounts an overlay of it, as the engine does for each
     container that it removes (Linux, fs/overlayfs/super.c, ovl_sync_fs).
     """
-    if client.api.base_url.startswith(_SOCKET):
-        os.sync()
+    if not client.api.base_url.startswith(_SOCKET):
+        return
+    data = Path(client.info()["DockerRootDir"])
+    # Only root may open it; it may be a file system of its own, whose parent is another one then.
+    place = data if os.access(data, os.R_OK) else data.parent
+    with contextlib.suppress(HostError, shell.CommandFailed):
+        shell.run(["sync", "--file-system", str(place)], timeout=WORK_SECONDS, check=False)
 
 
 def throw_away_labels(role: str) -> dict[str, str]:

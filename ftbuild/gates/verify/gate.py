@@ -158,7 +158,8 @@ def verify(
     """
     ids = _ids(subject, images or _names(subject))
     known = [each for each in before.checked if ids[each.product] == each.image]
-    rest = {product: ids[product] for product in ids.keys() - {each.product for each in known}}
+    done = {each.product for each in known}
+    rest = {product: image for product, image in ids.items() if product not in done}
     outcomes = _all_outcomes(Images(subject, rest, staged, before.expected)) if rest else {}
     for each in known:
         outcomes.update(each.outcomes)

@@ -122,3 +122,34 @@ def test_a_pull_in_a_thread_ends_with_ctrl_c(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_pull_that_ends_without_the_image_was_refused() -> None:
     with pytest.raises(daemon.PullRefused, match="cannot pull"):
         daemon.pull(Pulling(None, 2).client, "r.example/x:1")
+
+
+@pytest.mark.parametrize(
+    ("url", "readable", "place"),
+    [
+        ("http+docker://localhost", True, "/var/lib/docker"),
+        ("http+docker://localhost", False, "/var/lib"),
+        ("https://gpu.example.com:2376", True, None),
+    ],
+)
+def test_what_an_engine_of_this_machine_has_unpacked_is_written_to_its_disk_alone(
+    url: str, readable: bool, place: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another file system, of a server that is gone, say, would be waited for."""
+    ran: list[Any] = []
+    monkeypatch.setattr(shell, "run", lambda argv, **more: ran.append(argv))
+    monkeypatch.setattr(os, "access", lambda path, mode: readable)
+    client: Any = SimpleNamespace(
+        api=SimpleNamespace(base_url=url), info=lambda: {"DockerRootDir": "/var/lib/docker"}
+    )
+    daemon.flush(client)
+    assert ran == ([["sync", "--file-system", place]] if place else [])
+
+
+def test_a_machine_that_cannot_write_on_request_writes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    client: Any = SimpleNamespace(
+        api=SimpleNamespace(base_url="http+docker://localhost"),
+        info=lambda: {"DockerRootDir": "/nonexistent"},
+    )
+    daemon.flush(client)
