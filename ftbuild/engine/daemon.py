@@ -160,9 +160,10 @@ def pull(client: docker.DockerClient, name: str) -> None:
 
     try:
         repository, tag = parse_repository_tag(name)
-        for _ in client.api.pull(repository, tag or "latest", stream=True):
+        for event in client.api.pull(repository, tag or "latest", stream=True, decode=True):
             shell.require_uninterrupted(f"pulling {name}")
-        # The engine tells in the stream, after its answer, that a layer cannot be had.
+            if "error" in event:  # after its answer, when a layer cannot be had
+                raise DockerException(event["error"])
         client.images.get(name)
     except DockerException as refused:
         hint = f"docker login {name.partition('/')[0]}"

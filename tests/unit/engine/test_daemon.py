@@ -87,19 +87,21 @@ def test_an_engine_that_nothing_names_is_to_be_started(
 
 
 class Pulling:
-    """An engine that pulls for a long time, and says so."""
+    """An engine that pulls for a long time, and says so, and what fails at last."""
 
-    def __init__(self, image: str | None, events: int) -> None:
-        self.image, self.events, self.told = image, events, 0
+    def __init__(self, image: str | None, events: int, error: str = "") -> None:
+        self.image, self.events, self.told, self.error = image, events, 0, error
 
     @property
     def client(self) -> Any:
         return SimpleNamespace(images=SimpleNamespace(get=self.get), api=SimpleNamespace(pull=self.pull))
 
-    def pull(self, repository: str, tag: str, *, stream: bool) -> Iterator[bytes]:
+    def pull(self, repository: str, tag: str, *, stream: bool, decode: bool) -> Iterator[dict[str, str]]:
         for _ in range(self.events):
             self.told += 1
-            yield b"{}"
+            yield {"status": "Extracting"}
+        if self.error:
+            yield {"error": self.error}
 
     def get(self, name: str) -> str:
         if self.image is None:
@@ -117,6 +119,13 @@ def test_a_pull_in_a_thread_ends_with_ctrl_c(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(Interrupted):
         daemon.pull(engine.client, "r.example/x:1")
     assert engine.told == 1001
+
+
+def test_what_stops_a_pull_later_is_told_as_the_engine_tells_it() -> None:
+    """And not that there is no such image, which is so by then."""
+    engine = Pulling(None, 2, "dial tcp 127.0.0.1:5000: connect: connection refused")
+    with pytest.raises(daemon.PullRefused, match=r"cannot pull: dial tcp .* connection refused"):
+        daemon.pull(engine.client, "r.example/x:1")
 
 
 def test_a_pull_that_ends_without_the_image_was_refused() -> None:

@@ -74,13 +74,14 @@ class Engine:
             raise ImageNotFound(name)
         return self.images[name]
 
-    def pull(self, repository: str, tag: str, *, stream: bool) -> Iterator[bytes]:
+    def pull(self, repository: str, tag: str, *, stream: bool, decode: bool) -> Iterator[dict[str, Any]]:
         name = f"{repository}{'@' if ':' in tag else ':'}{tag}"
         self.asked.append(("pull", name))
         assert stream
+        assert decode
         if name not in self.images:
             raise NotFound("manifest unknown")
-        return iter([b"{}", b"{}"])
+        return iter([{"status": "Downloading"}, {"status": "Extracting"}])
 
     def remove(self, name: str, *, noprune: bool) -> None:
         self.asked.append(("remove", name, str(noprune)))
