@@ -129,14 +129,12 @@ def available(client: docker.DockerClient, name: str, purpose: str, hint: str) -
     BuildKit pulls a base into its own store, where containers cannot use it. Raises HostError with `hint`
     when no registry has it.
     """
-    from docker.errors import APIError
-
-    image = daemon.image(client, name)
     try:
-        image = image or client.images.pull(name)
-    except APIError as absent:
-        raise HostError(f"{purpose} needs the image {name}", where=str(absent), hint=hint) from absent
-    return str(image.id)
+        if not daemon.image(client, name):
+            daemon.pull(client, name)
+    except daemon.PullRefused as absent:
+        raise HostError(f"{purpose} needs the image {name}", where=absent.what, hint=hint) from absent
+    return daemon.require_image(client, name)
 
 
 @contextmanager

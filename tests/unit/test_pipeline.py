@@ -248,6 +248,17 @@ def test_an_image_is_verified_while_the_larger_one_is_pulled(published: Publishe
     assert set(substituted.read(published.cell.folder(published.work))) == set(PRODUCTS)
 
 
+def test_one_processor_pulls_the_larger_image_first(
+    published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the other would wait for what is pulled after it, to write that to disk."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    published.verified.set()
+    assert published.build().state == "substituted"
+    others = ["pulled runtime", "took base", "checked runtime sha256:runtime"]
+    assert published.done == ["pulled sdk", *others, "accepted"]
+
+
 def test_without_a_base_to_compare_with_both_images_are_verified_once_it_is_made(
     published: Published,
 ) -> None:

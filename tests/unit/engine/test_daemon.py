@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from ftbuild.engine import daemon
+from ftbuild.engine import container, daemon
 from ftbuild.errors import HostError, Interrupted
 from ftbuild.host import shell
+from testing import ROOT
 
 
 def closed(folder: Path) -> str:
@@ -126,6 +127,18 @@ def test_what_stops_a_pull_later_is_told_as_the_engine_tells_it() -> None:
     engine = Pulling(None, 2, "dial tcp 127.0.0.1:5000: connect: connection refused")
     with pytest.raises(daemon.PullRefused, match=r"cannot pull: dial tcp .* connection refused"):
         daemon.pull(engine.client, "r.example/x:1")
+    with pytest.raises(HostError, match=r"smoke needs the image r\.example/x:1") as lacking:
+        container.available(engine.client, "r.example/x:1", "smoke", "load it")
+    assert "connection refused" in str(lacking.value.where)
+
+
+def test_only_one_piece_of_code_pulls() -> None:
+    """The SDK's own function hides why, and does not end with Ctrl-C in a thread."""
+    texts = {
+        path: path.read_text() for room in ("ftbuild", "ftserve") for path in (ROOT / room).rglob("*.py")
+    }
+    assert texts
+    assert [path for path, text in texts.items() if "images.pull(" in text] == []
 
 
 def test_a_pull_that_ends_without_the_image_was_refused() -> None:

@@ -10,8 +10,7 @@ from testing import ROOT
 
 PROGRAM = """
 from functools import partial
-from ftbuild.host import shell
-from ftbuild.host import threads
+from ftbuild.host import shell, threads
 
 class Interrupted(list):
     def __iter__(self):
